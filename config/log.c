@@ -1,0 +1,85 @@
+#include "log.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static enum log_level least_level = LOG_INFO;
+static enum log_format line_format = LOG_TEXT;
+static const char *const level_names[] = {"debug", "info", "warn", "error"};
+
+void log_setup(enum log_level least, enum log_format format)
+{
+    least_level = least;
+    line_format = format;
+}
+
+/* Length of the valid UTF-8 character at s, or 0. */
+static int utf8_len(const unsigned char *s)
+{
+    unsigned char c = s[0];
+    if (c < 0x80)
+        return 1;
+    int n = c >= 0xF0 && c < 0xF5 ? 4 : c >= 0xE0 && c < 0xF0 ? 3 : c >= 0xC2 && c < 0xE0 ? 2 : 0;
+    for (int i = 1; i < n; i++)
+        if ((s[i] & 0xC0) != 0x80)
+            return 0;
+    if (n == 3 && ((c == 0xE0 && s[1] < 0xA0) || (c == 0xED && s[1] >= 0xA0)))
+        return 0;
+    if (n == 4 && ((c == 0xF0 && s[1] < 0x90) || (c == 0xF4 && s[1] >= 0x90)))
+        return 0;
+    return n;
+}
+
+/* Appends s to out (cap bytes, room kept for an ending), escaping what would break a line. */
+static size_t escape(char *out, size_t at, size_t cap, const char *s)
+{
+    for (const unsigned char *p = (const unsigned char *)s; *p && at + 16 < cap;) {
+        int n = utf8_len(p);
+        if (n == 0 || *p < 0x20 || *p == 0x7F) {
+            at += (size_t)snprintf(out + at, cap - at,
+                                   line_format == LOG_JSON ? "\\u%04x" : "\\x%02x", *p);
+            p++;
+        } else {
+            if (line_format == LOG_JSON && (*p == '"' || *p == '\\'))
+                out[at++] = '\\';
+            memcpy(out + at, p, (size_t)n);
+            at += (size_t)n;
+            p += n;
+        }
+    }
+    return at;
+}
+
+void log_line(enum log_level level, const char *fmt, ...)
+{
+    if (level < least_level)
+        return;
+    char msg[2048], line[6400];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(msg, sizeof msg, fmt, ap);
+    va_end(ap);
+
+    struct timespec now;
+    struct tm tm;
+    char when[32];
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &tm);
+    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &tm);
+
+    const char *head = line_format == LOG_JSON ? "{\"time\":\"%s.%03ldZ\",\"level\":\"%s\",\"message\":\""
+                                               : "%s.%03ldZ %-5s ";
+    size_t n = (size_t)snprintf(line, sizeof line, head, when, now.tv_nsec / 1000000,
+                                level_names[level]);
+    n = escape(line, n, sizeof line, msg);
+    if (line_format == LOG_JSON) {
+        line[n++] = '"';
+        line[n++] = '}';
+    }
+    line[n++] = '\n';
+    ssize_t wrote = write(STDERR_FILENO, line, n);
+    (void)wrote; /* nobody is left to tell */
+}

@@ -1,0 +1,1 @@
+#include "err.h"

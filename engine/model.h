@@ -1,0 +1,30 @@
+/* model.h: a model's weights on a backend, and its forward pass.
+ *
+ * model_load checks every tensor's type and shape (the message names the tensor, what it is
+ * and what it should be) and gives the weights to the backend; the file may be closed
+ * afterwards. model_forward records one step; the engine thread calls it between step_begin
+ * and submit, with step_inputs filled. */
+#ifndef TOKEND_MODEL_H
+#define TOKEND_MODEL_H
+
+#include "backend.h"
+#include "model_spec.h"
+
+struct model;
+
+/* Also takes the activation buffers. The backend must outlive the model. */
+struct model *model_load(struct backend *, const struct gguf *, const struct model_spec *,
+                         int max_positions, struct err *e);
+void model_free(struct model *); /* host side only: weights belong to the backend */
+
+const struct model_spec *model_get_spec(const struct model *);
+
+/* Records the whole forward pass of the step's rows: embedding to logits of logit_rows. */
+void model_forward(struct model *);
+/* After submit: logits [n_vocab] of the i-th row of logit_rows, valid until the next step. */
+const float *model_logits(const struct model *, int i);
+
+/* The shape of this model's KV pool (n_pages left 0). */
+struct kv_config model_kv_config(const struct model_spec *, int block_size, enum dtype kv_dtype);
+
+#endif

@@ -1,0 +1,50 @@
+/* prefix_cache.h: full pages of earlier prompts and answers, found by their tokens.
+ *
+ * A tree of full pages: a node is (parent, the page's tokens, adapter, salt). A keyed hash
+ * (SipHash-2-4, key drawn per process) finds the candidate; equality of parent, tokens,
+ * adapter and salt decides (promise 2). A node holds its page as long as it lives: pages
+ * without a user stay, in LRU order, leaves before parents, until reclaimed.
+ * Owned and called by the engine thread only. No allocation after prefix_cache_open: a pool
+ * of n pages can have at most n nodes. */
+#ifndef TOKEND_PREFIX_CACHE_H
+#define TOKEND_PREFIX_CACHE_H
+
+#include "page_pool.h"
+
+struct prefix_cache;
+typedef int32_t prefix_node; /* PREFIX_ROOT above the first page; < 0 below it: none */
+enum { PREFIX_NONE = -1, PREFIX_ROOT = 0 };
+
+/* Two requests share pages only if their keys are equal. */
+struct prefix_key {
+    int32_t adapter; /* -1: none */
+    uint64_t salt;   /* 0: none; else a hash of the request's cache_salt */
+};
+
+struct prefix_cache *prefix_cache_open(struct page_pool *, int block_size, struct err *e);
+void prefix_cache_free(struct prefix_cache *); /* NULL is fine; forgets all pages */
+
+/* The child of `parent` that holds exactly tokens[block_size], or PREFIX_NONE. */
+prefix_node prefix_cache_find(const struct prefix_cache *, prefix_node parent, struct prefix_key,
+                              const int32_t *tokens);
+int32_t prefix_cache_page(const struct prefix_cache *, prefix_node);
+/* Takes a reference on the node's page for a sequence and makes the node recently used. */
+int32_t prefix_cache_use(struct prefix_cache *, prefix_node);
+
+/* Enters a page (in use, full, computed) under parent. When an equal node is there already,
+ * nothing changes and that node is returned: the caller keeps its own page. */
+prefix_node prefix_cache_insert(struct prefix_cache *, prefix_node parent, struct prefix_key,
+                                const int32_t *tokens, int32_t page);
+
+/* Frees the least recently used page that nobody references and that has no child with
+ * pages; false when there is none. */
+bool prefix_cache_reclaim(struct prefix_cache *);
+/* Forgets everything that nobody uses (POST /reset_prefix_cache later) and detaches the rest. */
+void prefix_cache_reset(struct prefix_cache *);
+/* Forgets a node and everything below it: a request whose numbers were bad. */
+void prefix_cache_forget(struct prefix_cache *, prefix_node);
+
+/* Recounts the tree against the pool and aborts on a difference. */
+void prefix_cache_check(const struct prefix_cache *);
+
+#endif

@@ -1,0 +1,83 @@
+/* scheduler.h: which tokens of which sequences the next step computes.
+ *
+ * Iteration-level scheduling (Orca, OSDI 2022) over paged KV (vLLM, SOSP 2023) with one token
+ * budget for everything: running sequences that lack one token (decode) get it first, the
+ * rest of the budget goes to chunks of longer gaps (prefill), so a long prompt never stalls
+ * running streams. Knows pages and tokens, not devices: tested by random histories alone.
+ *
+ * A step: scheduler_step picks rows and takes pages; the caller runs them on the device,
+ * appends sampled tokens (sequence.tokens, n_tokens), then calls scheduler_commit, which
+ * advances n_computed and enters full pages into the prefix cache. In between,
+ * scheduler_finish may be called for any sequence (cancelled, ended).
+ *
+ * Admission looks the prompt up in the prefix cache (at most n_tokens − 1 tokens, since the
+ * last one must produce logits) and asks for the pages of its chunk only. The cache is
+ * consulted again before each chunk. A sequence whose next page another running sequence is
+ * computing now (equal tokens, parent, key) waits for that page instead of computing it too.
+ * Out of pages: reclaim cached pages, then preempt the lowest-priority, youngest running
+ * sequence: it drops its pages and returns to the head of the queue, to recompute. (Swapping
+ * to host memory will be decided at the same place.) The oldest sequence always progresses.
+ * Owned and called by the engine thread only; no allocation after scheduler_open. */
+#ifndef TOKEND_SCHEDULER_H
+#define TOKEND_SCHEDULER_H
+
+#include "sequence.h"
+
+struct scheduler;
+
+struct scheduler_config {
+    int block_size;
+    int max_seqs;         /* sequences running at once */
+    int max_step_tokens;  /* token budget of a step, >= max_seqs */
+    bool prefix_caching;
+};
+
+struct scheduled {
+    struct sequence *seq;
+    int start, n;    /* computes tokens [start, start + n); start = seq->n_computed */
+    bool wants_logits; /* start + n == seq->n_tokens */
+};
+struct page_copy { /* to be done before the step runs */
+    int32_t src, dst;
+};
+struct step_plan {
+    const struct scheduled *rows; /* decode rows first; each sequence once */
+    int n;
+    int n_tokens;
+    const struct page_copy *copies; /* copy-on-write of shared, partly filled pages */
+    int n_copies;
+};
+
+struct scheduler_stats { /* counters only grow */
+    int n_waiting, n_running;
+    uint64_t preemptions;
+    uint64_t prefix_queried_tokens, prefix_hit_tokens; /* at first admissions */
+    uint64_t slots_in_use, slots_written; /* KV slots of pages in use; a shared page counted once */
+};
+
+struct scheduler *scheduler_open(const struct scheduler_config *, struct page_pool *,
+                                 struct prefix_cache *, struct err *e);
+void scheduler_free(struct scheduler *);
+
+/* Queues a new sequence by (priority, arrival). It must fit: its max_tokens need no more pages
+ * than the pool has (the caller refuses others up front). */
+void scheduler_add(struct scheduler *, struct sequence *);
+/* A running `parent` whose prompt is computed gets a twin that shares all its pages: `child`
+ * (SEQ_NEW, same tokens up to parent's n_computed, possibly its own next token) runs from
+ * parent's n_computed on; the first write to the shared, partly filled page copies it.
+ * When no place is left among max_seqs, the child is queued instead and finds the pages
+ * through the cache. */
+void scheduler_fork(struct scheduler *, struct sequence *parent, struct sequence *child);
+/* Takes the sequence out in any state and releases its pages, tail first. Idempotent. */
+void scheduler_finish(struct scheduler *, struct sequence *);
+
+/* The next step's rows; n = 0 when nothing can run. Valid until the next call. */
+const struct step_plan *scheduler_step(struct scheduler *);
+/* After the step ran. */
+void scheduler_commit(struct scheduler *);
+
+struct scheduler_stats scheduler_get_stats(const struct scheduler *);
+/* Recounts references of all sequences against the pool; aborts on a difference. */
+void scheduler_check(const struct scheduler *);
+
+#endif

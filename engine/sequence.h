@@ -1,0 +1,51 @@
+/* sequence.h: one growing run of tokens, the scheduler's unit.
+ *
+ * There is no prefill state and no decode state: a sequence has n_tokens known and
+ * n_computed of them in the KV cache, and a step computes some of the gap. A row's logits
+ * are wanted when the step computes the last known token.
+ * Owned by the engine thread. Made by sequence_new when a request arrives (its arrays are as
+ * large as the request can become, so that later steps allocate nothing), freed by
+ * sequence_free when the request has ended. */
+#ifndef TOKEND_SEQUENCE_H
+#define TOKEND_SEQUENCE_H
+
+#include "list.h"
+#include "prefix_cache.h"
+
+enum seq_state {
+    SEQ_NEW,     /* not given to the scheduler */
+    SEQ_WAITING, /* holds no pages; in the queue */
+    SEQ_RUNNING, /* holds pages; part of steps */
+    SEQ_DONE,    /* left the scheduler, holds no pages */
+};
+
+struct sequence {
+    enum seq_state state; /* changed by sequence_set_state only, which aborts on illegal moves */
+    int priority;         /* lower runs first, as vLLM's */
+    uint64_t arrival;     /* order among equals; kept over preemptions */
+    struct prefix_key key;
+    bool skip_cache_reads; /* wants logits of prompt rows */
+
+    int32_t *tokens; /* [max_tokens] prompt, then what was sampled */
+    int n_prompt;
+    int n_tokens;   /* known */
+    int max_tokens; /* never grows beyond */
+    int n_computed; /* of them in the KV cache */
+    int n_cached;   /* prompt tokens found in the prefix cache at first admission, for `usage`; -1 before */
+
+    int32_t *pages; /* [max_pages] page table: logical to physical */
+    int n_pages;
+    int n_entered;           /* leading full pages that have a node in the prefix cache */
+    prefix_node node;        /* node of the last of these, PREFIX_ROOT at first */
+    int n_preemptions;
+    bool blocked_on_prefix; /* last step: waits for a page that another sequence is computing */
+
+    struct list_node link; /* in the scheduler's waiting or running list */
+    void *owner;           /* the engine's choice record */
+};
+
+struct sequence *sequence_new(int max_tokens, int block_size);
+void sequence_free(struct sequence *); /* NULL is fine; must hold no pages */
+void sequence_set_state(struct sequence *, enum seq_state);
+
+#endif

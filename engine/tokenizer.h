@@ -1,0 +1,77 @@
+/* tokenizer.h: text to token ids and back.
+ *
+ * A tokenizer is immutable after opening: any thread may use it at the same time (text
+ * workers do). Encoding needs memory linear in the text and n·log n time at worst.
+ *
+ * Text is not control (promise 9): control tokens (<|im_end|> and the like) are recognised
+ * only where the caller says so, by spans of bytes that the chat template itself wrote, or
+ * for the whole text. Ordinary text is still split and merged as one run across the border
+ * of spans, so that the ids of harmless content equal the reference implementation's. */
+#ifndef TOKEND_TOKENIZER_H
+#define TOKEND_TOKENIZER_H
+
+#include "err.h"
+#include "gguf.h"
+
+struct tokenizer;
+
+/* Bytes [start, end) of a text. Lists of spans ascend and do not overlap. */
+struct text_span {
+    size_t start, end;
+};
+
+struct token_list { /* zeroed = empty; free with token_list_free */
+    int32_t *ids;
+    size_t n, cap;
+};
+bool token_list_add(struct token_list *, int32_t id); /* false: out of memory */
+void token_list_free(struct token_list *);
+
+enum control_rule {
+    CONTROL_NONE,  /* control tokens in the text are plain characters */
+    CONTROL_ALL,   /* and here they are control tokens */
+    CONTROL_SPANS, /* only those that lie wholly inside one of the spans */
+};
+
+/* Opens the tokenizer of a model file. Fails for a kind or pre-tokenizer that we do not
+ * know, naming it: never a guess. */
+struct tokenizer *tokenizer_open_gguf(const struct gguf *, struct err *e);
+void tokenizer_free(struct tokenizer *); /* NULL is fine */
+
+/* Appends the ids of text[n] to *out. The text must be valid UTF-8 (ERR_INVALID names the
+ * byte offset). `spans` is read only under CONTROL_SPANS. Adds no BOS or EOS of its own. */
+bool tokenizer_encode(const struct tokenizer *, const char *text, size_t n, enum control_rule,
+                      const struct text_span *spans, size_t n_spans, struct token_list *out,
+                      struct err *e);
+
+/* Number of ids; every id below is valid in the functions underneath. */
+int tokenizer_n_vocab(const struct tokenizer *);
+/* The bytes that an id stands for, not terminated (they may be part of a character). Control
+ * tokens give their text. Lives as long as the tokenizer. */
+const char *tokenizer_piece(const struct tokenizer *, int32_t id, size_t *len);
+bool tokenizer_is_control(const struct tokenizer *, int32_t id);
+/* The id of a token whose text is exactly `text`, or -1. */
+int32_t tokenizer_find(const struct tokenizer *, const char *text, size_t n);
+
+/* What encode's caller may want to add; -1: the model has none. */
+int32_t tokenizer_bos(const struct tokenizer *);
+int32_t tokenizer_eos(const struct tokenizer *);
+bool tokenizer_adds_bos(const struct tokenizer *); /* the model wants BOS before every prompt */
+bool tokenizer_adds_eos(const struct tokenizer *);
+
+/* Incremental detokeniser: ids in, whole UTF-8 characters out. Zeroed = new. Bytes of a
+ * character that is not complete are held back; bytes that can never become valid come out as
+ * U+FFFD (one for each maximal bad run, as Unicode recommends). No memory of its own. */
+struct detokenizer {
+    char held[4];
+    int n_held;
+};
+enum { DETOKENIZER_MARGIN = 16 };
+/* Appends the new text to out, which has room for the piece's bytes * 3 + DETOKENIZER_MARGIN;
+ * returns the bytes written. skip_special: control tokens give nothing. */
+size_t detokenizer_add(struct detokenizer *, const struct tokenizer *, int32_t id,
+                       bool skip_special, char *out);
+/* At the end of a text: what is still held, as U+FFFD. Returns bytes written. */
+size_t detokenizer_flush(struct detokenizer *, char *out);
+
+#endif

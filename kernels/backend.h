@@ -1,0 +1,179 @@
+/* backend.h: what a device does for the engine.
+ *
+ * A backend is a table of functions over its own memory. The engine knows tokens, pages and
+ * the order of operations; the backend knows layouts, precision and threads. A forward pass
+ * is a list of calls that *record* operations into the step's plan; `submit` runs the plan
+ * and returns when its host-visible results (logits) can be read.
+ *
+ * Threads: every function is called by the one thread that owns the device (the engine
+ * thread; before it starts, the thread that opens the model). Helpers are the backend's own.
+ *
+ * Memory: everything is sized and taken by open, weight_load, activation_new and kv_open.
+ * Nothing between step_begin and the end of submit allocates (promise 4).
+ *
+ * Numbers: for one backend, instruction set and block size, every output element is computed
+ * by one fixed order of operations, whatever else is in the batch and however many helpers
+ * there are (promise 1, batch invariance).
+ *
+ * Errors: open, weight_load, activation_new and kv_open can fail and say why. The recording
+ * functions cannot fail; misuse (a wrong width, an unknown buffer) is a programming error and
+ * asserts. submit fails only when the device does. */
+#ifndef TOKEND_BACKEND_H
+#define TOKEND_BACKEND_H
+
+#include "dtype.h"
+#include "err.h"
+
+struct backend;    /* a device that was opened */
+struct weight;     /* a matrix or vector in the backend's own layout */
+struct activation; /* [max_rows][width] values in the backend's own type */
+
+/* Sizes that bound every step, known at open. */
+struct backend_config {
+    int threads;    /* helpers of the CPU backend, the engine thread counted; 0 = all cores */
+    int max_rows;   /* most rows (tokens) of a step */
+    int max_seqs;   /* most sequences of a step */
+    int max_pages;  /* most pages of one sequence's page table */
+    int max_logits; /* most rows of a step whose logits are wanted */
+};
+
+/* One sequence's share of a step: rows [row, row + n_rows) are its tokens at positions
+ * [start, start + n_rows), whose K and V this step writes; they attend to positions
+ * 0 … own position through its page table. */
+struct step_seq {
+    int row, n_rows;
+    int start; /* position of the first row */
+};
+
+/* The inputs of a step, at addresses fixed for the backend's life. The engine fills them
+ * between step_begin and submit. */
+struct step_inputs {
+    int n_rows, n_seqs, n_logits;
+    int32_t *ids;          /* [max_rows] token ids */
+    int32_t *positions;    /* [max_rows] */
+    int32_t *kv_slots;     /* [max_rows] page * block_size + offset, where K and V of the row go */
+    int32_t *adapters;     /* [max_rows] adapter index of the row, -1 = none */
+    struct step_seq *seqs; /* [max_seqs], ascending rows, covering all of them */
+    int32_t *page_tables;  /* [max_seqs][max_pages] physical pages; only those in use are read */
+    int32_t *logit_rows;   /* [max_logits] rows whose logits are wanted, ascending */
+};
+
+/* The shape of the KV pool: n_pages pages, each holding K and V of block_size tokens for
+ * all layers. The layout inside a page is the backend's. */
+struct kv_config {
+    int n_layers, n_kv_heads, head_dim;
+    int block_size; /* tokens of a page: 16 or a multiple */
+    int n_pages;
+    enum dtype dtype; /* F32, F16 or BF16 */
+};
+
+enum act_fn { ACT_SILU, ACT_GELU_TANH };
+
+enum rope_style {
+    ROPE_NONE,
+    ROPE_NEOX,   /* pairs (i, i + n/2) */
+    ROPE_NORMAL, /* pairs (2i, 2i + 1): GGUF's llama, whose q and k rows are permuted */
+};
+
+/* Rotary embedding: pair i of `n_dims` turns by position * inv_freq[i]; sin and cos are
+ * scaled by `mscale`. Computed once by the model; the backend copies it at rope_new. */
+struct rope_config {
+    enum rope_style style;
+    int n_dims;            /* rotated dims, even, <= head_dim */
+    const float *inv_freq; /* [n_dims / 2] */
+    float mscale;
+    int max_positions;
+};
+struct rope; /* tables in the backend's form */
+
+struct attention_config {
+    int n_heads, n_kv_heads, head_dim;
+    float scale;    /* of the scores, usually 1/sqrt(head_dim) */
+    int window;     /* 0 = all earlier tokens; else the row sees the last `window`, itself counted */
+    float soft_cap; /* 0 = none; else cap * tanh(score / cap) */
+};
+
+/* How a linear's results are stored. */
+enum linear_into {
+    INTO_STORE,   /* out = y */
+    INTO_ADD,     /* out += y: the residual stream */
+    INTO_ACT_MUL, /* out = act(y of w[0]) * (y of w[1]): a gated activation */
+};
+
+struct backend_memory {
+    uint64_t total, free; /* bytes of the device (CPU: of the machine) */
+    uint64_t weights, kv, activations; /* bytes that this backend took */
+};
+
+struct backend_ops {
+    const char *name; /* "cpu" */
+
+    void (*close)(struct backend *); /* frees everything that the backend gave out; NULL is fine */
+    void (*memory)(struct backend *, struct backend_memory *out);
+    /* A line about what runs the kernels ("avx2, 2 threads"), owned by the backend. */
+    const char *(*describe)(struct backend *);
+
+    /* Loads a matrix [rows][cols] (row-major, as in the file) into the layout that linear
+     * likes. The source may be unmapped afterwards. NULL and *e when it cannot. */
+    struct weight *(*weight_load)(struct backend *, enum dtype, int64_t rows, int64_t cols,
+                                  const void *src, struct err *e);
+    /* An activation buffer of `width` values a row for max_rows rows (max_logits if
+     * `logit_rows`). `reader` says what a linear will multiply it with (NULL: none, plain
+     * float32, the form that rope, attention and residual adds work on); the producing
+     * operation then leaves the row in the form that this weight's kernel wants (int8 blocks
+     * for quantised weights). All weights that read one buffer have the same dtype class. */
+    struct activation *(*activation_new)(struct backend *, int width, const struct weight *reader,
+                                         bool logit_rows, struct err *e);
+    struct rope *(*rope_new)(struct backend *, const struct rope_config *, struct err *e);
+    /* Takes the KV pool. Its pages start filled with NaN in debug builds. */
+    bool (*kv_open)(struct backend *, const struct kv_config *, struct err *e);
+    /* Bytes that one page of such a pool takes, all layers. */
+    uint64_t (*kv_page_bytes)(struct backend *, const struct kv_config *);
+    /* Copies whole pages inside the pool, at once: after every earlier submit, before every later one. */
+    void (*page_copy)(struct backend *, int src_page, int dst_page);
+    /* Fills a page with a byte (tests: 0xFF makes NaN of every float type). */
+    void (*page_fill)(struct backend *, int page, uint8_t byte);
+
+    /* --- a step --- */
+    struct step_inputs *(*step_begin)(struct backend *); /* empties the plan */
+
+    /* x[row] = weight row ids[row], times `scale`, in float32 */
+    void (*embed)(struct backend *, struct activation *x, const struct weight *table, float scale);
+    /* out[row] = RMSNorm(x[row]) * w, eps as given (Zhang & Sennrich 2019); w: [1][width] */
+    void (*norm)(struct backend *, struct activation *out, const struct activation *x,
+                 const struct weight *w, float eps);
+    /* As norm, of only the rows in logit_rows; out is a `logit_rows` buffer: out[i] = norm(x[logit_rows[i]]) */
+    void (*norm_logit_rows)(struct backend *, struct activation *out, const struct activation *x,
+                            const struct weight *w, float eps);
+    /* outs[i] = x · w[i]^T (+ bias[i]) for i < n_w (at most 3, all with the same cols).
+     * INTO_ACT_MUL has n_w = 2 and one out, whose width is the rows of w. `bias` may be NULL. */
+    void (*linear)(struct backend *, enum linear_into, enum act_fn, const struct activation *x, int n_w,
+                   const struct weight *const *w, const struct weight *const *bias,
+                   struct activation *const *outs);
+    /* Turns q and k in place by the rows' positions, and writes k and v of layer `layer` to
+     * kv_slots (values beyond the KV type's range are clamped to its largest finite one).
+     * rope NULL: no turn. */
+    void (*rope_write_kv)(struct backend *, int layer, const struct rope *, int n_heads,
+                          struct activation *q, struct activation *k, struct activation *v);
+    /* out[row] = softmax(q · K^T * scale) · V over what the row may see, [n_heads * head_dim]. */
+    void (*attention)(struct backend *, int layer, const struct attention_config *,
+                      struct activation *out, const struct activation *q);
+
+    /* Runs the plan to its end. */
+    bool (*submit)(struct backend *, struct err *e);
+    /* Host address of a float32 activation's row after submit, valid until the next step_begin. */
+    const float *(*read)(struct backend *, const struct activation *, int row);
+
+    /* Runs fn(arg, i) for i in [0, n) on the backend's helpers and returns when all are done:
+     * host work between steps (sampling). Items run in any order, each once. */
+    void (*host_for)(struct backend *, void (*fn)(void *arg, int i), void *arg, int n);
+};
+
+struct backend {
+    const struct backend_ops *ops;
+};
+
+/* Opens the CPU backend. `max_*` bound every step. */
+struct backend *backend_cpu_open(const struct backend_config *, struct err *e);
+
+#endif

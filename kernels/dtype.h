@@ -1,0 +1,52 @@
+/* dtype.h: the types that tensors are stored in, and their exact meaning.
+ *
+ * Block layouts follow ggml's quantised formats (GGUF specification). Values and order of
+ * the enum are our own; readers map their file's type numbers to these. */
+#ifndef TOKEND_DTYPE_H
+#define TOKEND_DTYPE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum dtype {
+    DTYPE_F32,
+    DTYPE_F16,
+    DTYPE_BF16,
+    DTYPE_Q8_0, /* 32 values: f16 d, i8 q[32];            value = d*q */
+    DTYPE_Q4_1, /* 32 values: f16 d, f16 m, u8 qs[16];    value = d*q + m; low nibbles first */
+    DTYPE_COUNT
+};
+
+struct dtype_info {
+    const char *name;
+    int block_elems; /* values in a block; 1 for plain floats */
+    int block_bytes;
+};
+
+/* The facts of a type; never NULL for a valid dtype. */
+const struct dtype_info *dtype_info(enum dtype t);
+
+/* Finds a type by its name ("q8_0", any case). */
+bool dtype_from_name(const char *name, enum dtype *out);
+
+/* Bytes of a row of n values; n must be a multiple of block_elems. */
+size_t dtype_row_bytes(enum dtype t, int64_t n);
+
+/* dst[n] = values of src (n a multiple of block_elems), bit for bit as the format's
+ * reference implementation computes them in float32. */
+void dtype_to_f32(enum dtype t, const void *src, float *dst, int64_t n);
+
+float f16_to_f32(uint16_t h);
+uint16_t f32_to_f16(float f); /* round to nearest even; overflow becomes infinity */
+static inline float bf16_to_f32(uint16_t h)
+{
+    union {
+        uint32_t u;
+        float f;
+    } v = {(uint32_t)h << 16};
+    return v.f;
+}
+uint16_t f32_to_bf16(float f); /* round to nearest even; NaN stays NaN */
+
+#endif

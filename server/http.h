@@ -1,0 +1,94 @@
+/* http.h: HTTP on the event loop: libmicrohttpd in external epoll mode under libuv.
+ *
+ * The module owns connections, bodies and framing, and knows nothing of models. A route's
+ * handler is called on the loop when the request's body is complete (and within the limits);
+ * it answers at once or later, from the loop, whole or as a stream. Between a handler's
+ * return and the answer the connection is suspended and its socket watched, so that a client
+ * that leaves is noticed in every state (waiting, prefilling, decoding).
+ *
+ * Life of an http_request: made by the module, valid from the handler's call until `on_done`,
+ * which is called exactly once: after the last byte went out, or when the client left
+ * (gone = true). After on_done nobody may touch it.
+ *
+ * Every reply carries x-request-id (a sane incoming one is echoed, else minted) and, on
+ * errors, OpenAI's error object. What cannot be parsed as HTTP, smuggling forms
+ * (Content-Length together with Transfer-Encoding, repeated lengths, codings other than
+ * chunked) and bodies over the limit are answered here, with 400, 413 or 431, and closed. */
+#ifndef TOKEND_HTTP_H
+#define TOKEND_HTTP_H
+
+#include "err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+struct http_server;
+struct http_request;
+
+struct http_config {
+    const char *host;
+    int port; /* 0: any free one; see http_server_port */
+    size_t max_body;
+    int max_connections;
+    int idle_timeout_s;      /* keep-alive of idle connections: 120 */
+    int header_deadline_ms;  /* from the first byte of a request to the end of its headers */
+    int body_deadline_ms;    /* from there to the end of its body */
+    size_t max_stream_queue; /* bytes that may wait for a slow reader */
+    int slow_reader_ms;      /* a stream whose reader takes nothing for so long is cut */
+    const char *api_key;     /* NULL: none asked; else every route but `open` ones wants
+                                "Authorization: Bearer KEY", compared in constant time */
+};
+
+enum http_method { HTTP_GET = 1, HTTP_POST = 2 }; /* HEAD goes as GET; OPTIONS answered here */
+
+struct http_route {
+    enum http_method method;
+    const char *path; /* exact, with its leading '/' */
+    void (*handle)(struct http_request *, void *arg);
+    bool open; /* no key needed */
+};
+
+/* routes: ended by a zeroed entry, must outlive the server. */
+struct http_server *http_server_open(uv_loop_t *, const struct http_config *,
+                                     const struct http_route *routes, void *arg, struct err *e);
+int http_server_port(const struct http_server *);
+/* Stops accepting; open requests go on. */
+void http_server_stop_accepting(struct http_server *);
+int http_server_n_requests(const struct http_server *); /* whose on_done has not been called */
+/* Closes all connections (their on_done is called with gone = true) and frees the server. */
+void http_server_close(struct http_server *);
+
+const char *http_request_id(const struct http_request *); /* x-request-id */
+const char *http_path(const struct http_request *);
+const char *http_header(const struct http_request *, const char *name); /* NULL: absent */
+const char *http_query(const struct http_request *, const char *name);  /* NULL: absent */
+const char *http_body(const struct http_request *, size_t *n); /* terminated; "" when empty */
+/* The handler's own data and the end of the request. */
+void http_set_user(struct http_request *, void *user, void (*on_done)(struct http_request *, void *user, bool gone));
+void *http_user(const struct http_request *);
+
+/* A header for the coming reply, before http_reply or http_stream_begin. */
+void http_add_header(struct http_request *, const char *name, const char *value);
+/* The whole answer. The body is copied. */
+void http_reply(struct http_request *, int status, const char *content_type, const void *body, size_t n);
+/* OpenAI's error object: {"error":{"message","type","param","code"}}; the type follows from the
+ * status. param and code may be NULL; retry_after_s > 0 adds Retry-After. */
+void http_reply_error(struct http_request *, int status, const char *code, const char *param, int retry_after_s,
+                      const char *fmt, ...) __attribute__((format(printf, 6, 7)));
+
+/* A stream of unknown length (chunked; close-delimited for HTTP/1.0). Data written in one turn
+ * of the loop goes out together. */
+void http_stream_begin(struct http_request *, int status, const char *content_type);
+/* False when the reader is too slow (more than max_stream_queue waits) or gone: the caller
+ * stops what makes the data; on_done follows. */
+bool http_stream_write(struct http_request *, const void *data, size_t n);
+void http_stream_end(struct http_request *);
+
+/* Counters for /metrics. */
+struct http_stats {
+    uint64_t requests, connections_open, slow_readers_cut, refused;
+};
+void http_get_stats(const struct http_server *, struct http_stats *);
+
+#endif
