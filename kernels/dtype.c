@@ -1,1 +1,160 @@
 #include "dtype.h"
+
+#include <assert.h>
+#include <string.h>
+#include <strings.h>
+
+static const struct dtype_info infos[DTYPE_COUNT] = {
+    [DTYPE_F32] = {"F32", 1, 4},     [DTYPE_F16] = {"F16", 1, 2},     [DTYPE_BF16] = {"BF16", 1, 2},
+    [DTYPE_Q8_0] = {"Q8_0", 32, 34}, [DTYPE_Q4_1] = {"Q4_1", 32, 20},
+};
+
+const struct dtype_info *dtype_info(enum dtype t)
+{
+    assert((unsigned)t < DTYPE_COUNT);
+    return &infos[t];
+}
+
+bool dtype_from_name(const char *name, enum dtype *out)
+{
+    for (int t = 0; t < DTYPE_COUNT; t++) {
+        if (strcasecmp(name, infos[t].name) == 0) {
+            *out = (enum dtype)t;
+            return true;
+        }
+    }
+    return false;
+}
+
+size_t dtype_row_bytes(enum dtype t, int64_t n)
+{
+    const struct dtype_info *info = dtype_info(t);
+    assert(n >= 0 && n % info->block_elems == 0);
+    return (size_t)(n / info->block_elems) * (size_t)info->block_bytes;
+}
+
+static uint32_t bits_of(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    return u;
+}
+
+static float float_of(uint32_t u)
+{
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+float f16_to_f32(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16;
+    uint32_t exponent = (h >> 10) & 0x1F, fraction = h & 0x3FF;
+
+    if (exponent == 0) { /* zero or subnormal: fraction * 2^-24, exact */
+        float f = (float)fraction * 0x1p-24f;
+        return float_of(sign | bits_of(f));
+    }
+    if (exponent == 31) { /* infinity, or a NaN made quiet as the hardware's conversion does */
+        uint32_t quiet = fraction ? 0x400000 : 0;
+        return float_of(sign | 0x7F800000 | quiet | fraction << 13);
+    }
+    return float_of(sign | (exponent + 127 - 15) << 23 | fraction << 13);
+}
+
+/* u / 2^shift, to the nearest, ties to even. */
+static uint32_t shift_round_even(uint32_t u, int shift)
+{
+    uint32_t below_half = (1u << (shift - 1)) - 1;
+    return (u + below_half + (u >> shift & 1)) >> shift;
+}
+
+uint16_t f32_to_f16(float f)
+{
+    uint32_t u = bits_of(f), magnitude = u & 0x7FFFFFFF;
+    uint16_t sign = (uint16_t)(u >> 16 & 0x8000);
+
+    if (magnitude > 0x7F800000) /* NaN */
+        return sign | 0x7E00 | (uint16_t)(magnitude >> 13 & 0x1FF);
+    if (magnitude >= 0x477FF000) /* 65520 and above round to infinity */
+        return sign | 0x7C00;
+    if (magnitude < 0x33000000) /* below 2^-25, half the smallest subnormal */
+        return sign;
+    int exponent = (int)(magnitude >> 23) - 127;
+    if (exponent >= -14) /* a carry out of the fraction rightly raises the exponent */
+        return sign | (uint16_t)shift_round_even(magnitude - ((127u - 15) << 23), 13);
+    uint32_t significand = (magnitude & 0x7FFFFF) | 0x800000;
+    return sign | (uint16_t)shift_round_even(significand, 13 + (-14 - exponent));
+}
+
+uint16_t f32_to_bf16(float f)
+{
+    uint32_t u = bits_of(f);
+    if ((u & 0x7FFFFFFF) > 0x7F800000)
+        return (uint16_t)(u >> 16 | 0x40);
+    return (uint16_t)shift_round_even(u, 16);
+}
+
+static uint16_t load_u16(const uint8_t *p)
+{
+    uint16_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static void f16_row(const uint8_t *src, float *dst, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        dst[i] = f16_to_f32(load_u16(src + 2 * i));
+}
+
+static void bf16_row(const uint8_t *src, float *dst, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        dst[i] = bf16_to_f32(load_u16(src + 2 * i));
+}
+
+static void q8_0_row(const uint8_t *src, float *dst, int64_t n)
+{
+    for (int64_t b = 0; b < n / 32; b++, src += 34, dst += 32) {
+        float d = f16_to_f32(load_u16(src));
+        for (int i = 0; i < 32; i++)
+            dst[i] = d * (float)(int8_t)src[2 + i];
+    }
+}
+
+static void q4_1_row(const uint8_t *src, float *dst, int64_t n)
+{
+    for (int64_t b = 0; b < n / 32; b++, src += 20, dst += 32) {
+        float d = f16_to_f32(load_u16(src)), m = f16_to_f32(load_u16(src + 2));
+        for (int i = 0; i < 16; i++) {
+            dst[i] = d * (float)(src[4 + i] & 15) + m;
+            dst[i + 16] = d * (float)(src[4 + i] >> 4) + m;
+        }
+    }
+}
+
+void dtype_to_f32(enum dtype t, const void *src, float *dst, int64_t n)
+{
+    assert(n >= 0 && n % dtype_info(t)->block_elems == 0);
+    switch (t) {
+    case DTYPE_F32:
+        memcpy(dst, src, (size_t)n * sizeof *dst);
+        break;
+    case DTYPE_F16:
+        f16_row(src, dst, n);
+        break;
+    case DTYPE_BF16:
+        bf16_row(src, dst, n);
+        break;
+    case DTYPE_Q8_0:
+        q8_0_row(src, dst, n);
+        break;
+    case DTYPE_Q4_1:
+        q4_1_row(src, dst, n);
+        break;
+    case DTYPE_COUNT:
+        break;
+    }
+}

@@ -1,0 +1,37 @@
+/* test_data.h: reading the files that tests bring along (tests/data) and the big corpus. */
+#ifndef TOKEND_TEST_DATA_H
+#define TOKEND_TEST_DATA_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The bytes of a file, for free(), terminated by a NUL that *n does not count; NULL when it
+ * cannot be read. */
+static inline unsigned char *test_read_file(const char *path, size_t *n)
+{
+    FILE *f = fopen(path, "rb");
+    if (!f)
+        return NULL;
+    size_t cap = 1 << 16, len = 0;
+    unsigned char *bytes = malloc(cap + 1);
+    while (bytes && (len += fread(bytes + len, 1, cap - len, f)) == cap)
+        bytes = realloc(bytes, (cap *= 2) + 1);
+    fclose(f);
+    if (!bytes)
+        return NULL;
+    bytes[len] = '\0';
+    *n = len;
+    return bytes;
+}
+
+/* A file of tests/data. The tests run in Meson, which sets the variable. */
+static inline unsigned char *test_read_data(const char *name, size_t *n)
+{
+    const char *dir = getenv("TOKEND_TEST_DATA");
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", dir ? dir : "tests/data", name);
+    return test_read_file(path, n);
+}
+
+#endif
