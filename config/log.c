@@ -70,10 +70,11 @@ void log_line(enum log_level level, const char *fmt, ...)
     gmtime_r(&now.tv_sec, &tm);
     strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &tm);
 
-    const char *head = line_format == LOG_JSON ? "{\"time\":\"%s.%03ldZ\",\"level\":\"%s\",\"message\":\""
-                                               : "%s.%03ldZ %-5s ";
-    size_t n = (size_t)snprintf(line, sizeof line, head, when, now.tv_nsec / 1000000,
-                                level_names[level]);
+    const char *head = line_format == LOG_JSON
+                           ? "{\"time\":\"%s.%03ldZ\",\"level\":\"%s\",\"message\":\""
+                           : "%s.%03ldZ %-5s ";
+    size_t n =
+        (size_t)snprintf(line, sizeof line, head, when, now.tv_nsec / 1000000, level_names[level]);
     n = escape(line, n, sizeof line, msg);
     if (line_format == LOG_JSON) {
         line[n++] = '"';

@@ -1,1 +1,422 @@
-#include "err.h"
+#include "settings.h"
+
+#include "buf.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum setting_type { TEXT, INTEGER, SIZE, SWITCH, CHOICE };
+
+struct setting {
+    const char *name;
+    enum setting_type type;
+    size_t offset;
+    int64_t min, max;
+    const char *dflt;    /* as it would be written on the command line; NULL: unset */
+    const char *choices; /* of CHOICE: "a|b|c" */
+    const char *metavar;
+    const char *help;
+};
+
+#define AT(field) offsetof(struct settings, field)
+
+static const struct setting table[] = {
+    {"config", TEXT, AT(config), 0, 0, NULL, NULL, "FILE",
+     "JSON file of settings: {\"port\": 8080, \"max-num-seqs\": 64}"},
+    {"host", TEXT, AT(host), 0, 0, "127.0.0.1", NULL, "ADDRESS", "address to listen on"},
+    {"port", INTEGER, AT(port), 1, 65535, "8000", NULL, "N", "port to listen on"},
+    {"api-key", TEXT, AT(api_key), 0, 0, NULL, NULL, "KEY",
+     "key that clients must send as a bearer token"},
+    {"allow-unauthenticated", SWITCH, AT(allow_unauthenticated), 0, 0, "false", NULL, NULL,
+     "listen beyond loopback without --api-key"},
+    {"served-model-name", TEXT, AT(served_model_name), 0, 0, NULL, NULL, "NAME[,NAME]",
+     "name of the model in the API; more names are aliases (default: the file's name)"},
+    {"drain-timeout", INTEGER, AT(drain_timeout), 0, 86400, "30", NULL, "SECONDS",
+     "time that running requests get after the first SIGTERM"},
+    {"max-model-len", INTEGER, AT(max_model_len), 1, 1 << 24, NULL, NULL, "TOKENS",
+     "longest prompt and answer together (default: the model's, shrunk to what memory holds)"},
+    {"max-num-seqs", INTEGER, AT(max_num_seqs), 1, 4096, "64", NULL, "N",
+     "most sequences that run at once"},
+    {"max-num-batched-tokens", INTEGER, AT(max_num_batched_tokens), 1, 1 << 16, "512", NULL, "N",
+     "token budget of one step, prefill and decode together"},
+    {"block-size", INTEGER, AT(block_size), 16, 1024, "16", NULL, "TOKENS",
+     "tokens of a KV page, a multiple of 16"},
+    {"kv-cache-memory", SIZE, AT(kv_cache_memory), 1, INT64_MAX, NULL, NULL, "SIZE",
+     "memory of the KV pages: 64MiB, 2GiB; a bare number is GiB (default: what max-num-seqs "
+     "sequences of max-model-len can use, at most a quarter of RAM)"},
+    {"kv-cache-dtype", CHOICE, AT(kv_cache_dtype), 0, 0, "auto", "auto|f16|bf16|f32", NULL,
+     "type of K and V; auto: f32 for F32 models, else f16"},
+    {"enable-prefix-caching", SWITCH, AT(enable_prefix_caching), 0, 0, "true", NULL, NULL,
+     "share KV pages between requests that begin alike"},
+    {"seed", INTEGER, AT(seed), 0, INT64_MAX, NULL, NULL, "N",
+     "seed of requests that bring none (default: a new one for each)"},
+    {"chat-template", TEXT, AT(chat_template), 0, 0, NULL, NULL, "FILE",
+     "Jinja chat template to use instead of the model's"},
+    {"device", CHOICE, AT(device), 0, 0, "auto", "auto|cpu", NULL, "what runs the model"},
+    {"threads", INTEGER, AT(threads), 1, 1024, NULL, NULL, "N",
+     "threads that compute (default: all cores)"},
+    {"log-level", CHOICE, AT(log_level), 0, 0, "info", "debug|info|warn|error", NULL,
+     "least level that is logged"},
+    {"log-format", CHOICE, AT(log_format), 0, 0, "text", "text|json", NULL,
+     "log lines as text or as JSON objects"},
+};
+enum { N_SETTINGS = sizeof table / sizeof table[0] };
+
+/* What settings own: a list of copied strings. */
+struct owned {
+    struct owned *next;
+    char text[];
+};
+
+static const char *own(struct settings *s, const char *text)
+{
+    size_t n = strlen(text);
+    struct owned *o = malloc(sizeof *o + n + 1);
+    if (!o)
+        return NULL;
+    memcpy(o->text, text, n + 1);
+    o->next = s->owned;
+    s->owned = o;
+    return o->text;
+}
+
+void settings_free(struct settings *s)
+{
+    for (struct owned *o = s->owned, *next; o; o = next) {
+        next = o->next;
+        free(o);
+    }
+    *s = (struct settings){0};
+}
+
+bool parse_int(const char *text, int64_t min, int64_t max, int64_t *out, struct err *e)
+{
+    char *end;
+    errno = 0;
+    long long v = strtoll(text, &end, 10);
+    bool whole = (*text == '-' || (*text >= '0' && *text <= '9')) && *end == '\0' && end != text;
+    if (!whole || errno == ERANGE || v < min || v > max)
+        return err_set(e, ERR_INVALID, "expected a whole number from %lld to %lld", (long long)min,
+                       (long long)max);
+    *out = v;
+    return true;
+}
+
+bool parse_size(const char *text, int64_t *bytes, struct err *e)
+{
+    static const struct {
+        const char *unit;
+        double bytes;
+    } units[] = {{"", 0x1p30},    {"B", 1},        {"KiB", 0x1p10},
+                 {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
+    char *end;
+    double v =
+        *text >= '0' && *text <= '9' && text[1] != 'x' && text[1] != 'X' ? strtod(text, &end) : NAN;
+    if (isfinite(v))
+        for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
+            if (!strcmp(end, units[i].unit) && v * units[i].bytes >= 1 &&
+                v * units[i].bytes < 0x1p62) {
+                *bytes = (int64_t)(v * units[i].bytes);
+                return true;
+            }
+    return err_set(e, ERR_INVALID, "expected a size such as 64MiB or 2GiB (a bare number is GiB)");
+}
+
+static bool in_choices(const char *choices, const char *text)
+{
+    size_t n = strlen(text);
+    for (const char *p = choices; *p;) {
+        size_t len = strcspn(p, "|");
+        if (len == n && !memcmp(p, text, n))
+            return true;
+        p += len + (p[len] == '|');
+    }
+    return false;
+}
+
+static bool set_switch(const char *text, bool *out, struct err *e)
+{
+    if (!strcmp(text, "true") || !strcmp(text, "1"))
+        *out = true;
+    else if (!strcmp(text, "false") || !strcmp(text, "0"))
+        *out = false;
+    else
+        return err_set(e, ERR_INVALID, "expected true or false");
+    return true;
+}
+
+/* Checks `text` against the row and stores it; the error does not name the source yet. */
+static bool set_value(struct settings *s, const struct setting *row, const char *text,
+                      struct err *e)
+{
+    void *field = (char *)s + row->offset;
+    switch (row->type) {
+    case INTEGER:
+        if (!parse_int(text, row->min, row->max, field, NULL))
+            return err_set(e, ERR_INVALID, "expected %lld to %lld", (long long)row->min,
+                           (long long)row->max);
+        return true;
+    case SIZE:
+        return parse_size(text, field, e);
+    case SWITCH:
+        return set_switch(text, field, e);
+    case CHOICE:
+        if (!in_choices(row->choices, text))
+            return err_set(e, ERR_INVALID, "expected one of %s", row->choices);
+        break;
+    case TEXT:
+        if (!*text)
+            return err_set(e, ERR_INVALID, "expected a value, not an empty one");
+        break;
+    }
+    const char *copy = own(s, text);
+    if (!copy)
+        return err_set(e, ERR_MEMORY, "out of memory");
+    *(const char **)field = copy;
+    return true;
+}
+
+static const struct setting *find(const char *name, size_t n)
+{
+    for (size_t i = 0; i < N_SETTINGS; i++)
+        if (strlen(table[i].name) == n && !memcmp(table[i].name, name, n))
+            return &table[i];
+    return NULL;
+}
+
+static bool read_defaults(struct settings *s, struct err *e)
+{
+    *s = (struct settings){.seed = -1};
+    for (size_t i = 0; i < N_SETTINGS; i++)
+        if (table[i].dflt && !set_value(s, &table[i], table[i].dflt, e))
+            return err_prefix(e, "default of --%s", table[i].name);
+    return true;
+}
+
+/* A JSON value as it would be written on the command line. */
+static bool json_as_text(const json_t *v, char *text, size_t cap, struct err *e)
+{
+    if (json_is_string(v)) {
+        if (json_string_length(v) >= cap)
+            return err_set(e, ERR_INVALID, "longer than %zu bytes", cap - 1);
+        snprintf(text, cap, "%s", json_string_value(v));
+    } else if (json_is_integer(v))
+        snprintf(text, cap, "%lld", (long long)json_integer_value(v));
+    else if (json_is_real(v))
+        snprintf(text, cap, "%.17g", json_real_value(v));
+    else if (json_is_boolean(v))
+        snprintf(text, cap, "%s", json_is_true(v) ? "true" : "false");
+    else
+        return err_set(e, ERR_INVALID, "expected a string, a number, true or false");
+    return true;
+}
+
+static bool read_file_entry(struct settings *s, const char *path, const char *key, const json_t *v,
+                            struct err *e)
+{
+    char name[64], text[4096];
+    if (strlen(key) >= sizeof name)
+        return err_set(e, ERR_INVALID, "%s: unknown setting \"%.60s…\"", path, key);
+    for (size_t i = 0; i <= strlen(key); i++)
+        name[i] = key[i] == '_' ? '-' : key[i];
+    const struct setting *row = find(name, strlen(name));
+    if (!strcmp(name, "model")) {
+        if (!json_is_string(v))
+            return err_set(e, ERR_INVALID, "%s: \"model\": expected a string", path);
+        if (!s->model && !(s->model = own(s, json_string_value(v))))
+            return err_set(e, ERR_MEMORY, "out of memory");
+        return true;
+    }
+    if (!row || row->offset == AT(config))
+        return err_set(e, ERR_INVALID,
+                       "%s: unknown setting \"%s\"; `tokend serve --help` lists them", path, key);
+    if (json_is_null(v))
+        return true;
+    if (!json_as_text(v, text, sizeof text, e) || !set_value(s, row, text, e))
+        return err_prefix(e, "%s: \"%s\"", path, key);
+    return true;
+}
+
+static bool read_file(struct settings *s, const char *path, struct err *e)
+{
+    json_error_t je;
+    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &je);
+    if (!root)
+        return err_set(e, ERR_INVALID, "--config %s: %s (line %d)", path, je.text, je.line);
+    bool ok = json_is_object(root) ||
+              err_set(e, ERR_INVALID, "--config %s: expected a JSON object of settings", path);
+    const char *key;
+    json_t *value;
+    if (ok)
+        json_object_foreach(root, key,
+                            value) if (!(ok = read_file_entry(s, path, key, value, e))) break;
+    json_decref(root);
+    return ok;
+}
+
+static bool read_environment(struct settings *s, struct err *e)
+{
+    for (size_t i = 0; i < N_SETTINGS; i++) {
+        char name[64] = "TOKEND_";
+        size_t n = strlen(name);
+        for (const char *p = table[i].name; *p; p++)
+            name[n++] = *p == '-' ? '_' : (char)(*p - ('a' <= *p && *p <= 'z' ? 32 : 0));
+        name[n] = '\0';
+        const char *text = getenv(name);
+        if (text && !set_value(s, &table[i], text, e))
+            return err_prefix(e, "%s=%s", name, text);
+    }
+    return true;
+}
+
+/* One flag at argv[*i]: "--name value", "--name=value", "--switch" or "--no-switch".
+ * Advances *i over what it used. s NULL: only looks (for --config). */
+static bool read_flag(struct settings *s, int argc, char **argv, int *i, const struct setting **row,
+                      const char **value, struct err *e)
+{
+    const char *flag = argv[*i] + 2;
+    size_t n = strcspn(flag, "=");
+    *value = flag[n] == '=' ? flag + n + 1 : NULL;
+    *row = find(flag, n);
+    bool no = false;
+    if (!*row && n > 3 && !strncmp(flag, "no-", 3)) {
+        *row = find(flag + 3, n - 3);
+        no = *row && (*row)->type == SWITCH;
+        if (!no || *value)
+            *row = NULL;
+    }
+    if (!*row)
+        return err_set(e, ERR_INVALID, "unknown flag %s; `tokend serve --help` lists them",
+                       argv[*i]);
+    if ((*row)->type == SWITCH) {
+        if (!*value)
+            *value = no ? "false" : "true";
+    } else if (!*value) {
+        if (*i + 1 >= argc)
+            return err_set(e, ERR_INVALID, "--%s: expected a value after it", (*row)->name);
+        *value = argv[++*i];
+    }
+    if (s && !set_value(s, *row, *value, e))
+        return err_prefix(e, "--%s %s", (*row)->name, *value);
+    return true;
+}
+
+static bool read_flags(struct settings *s, int argc, char **argv, struct err *e)
+{
+    bool model_given = false;
+    for (int i = 1; i < argc; i++) {
+        const struct setting *row;
+        const char *value;
+        if (!strncmp(argv[i], "--", 2)) {
+            if (!read_flag(s, argc, argv, &i, &row, &value, e))
+                return false;
+        } else if (argv[i][0] == '-' && argv[i][1]) {
+            return err_set(e, ERR_INVALID, "unknown flag %s; `tokend serve --help` lists them",
+                           argv[i]);
+        } else if (model_given) {
+            return err_set(e, ERR_INVALID, "one model at a time: \"%s\" comes after \"%s\"",
+                           argv[i], s->model);
+        } else {
+            if (!(s->model = own(s, argv[i])))
+                return err_set(e, ERR_MEMORY, "out of memory");
+            model_given = true;
+        }
+    }
+    return true;
+}
+
+/* The config file's name has the precedence flag > environment, before either is read. */
+static const char *config_path(int argc, char **argv)
+{
+    const char *path = getenv("TOKEND_CONFIG");
+    for (int i = 1; i < argc; i++) {
+        const struct setting *row;
+        const char *value;
+        if (!strncmp(argv[i], "--", 2) && read_flag(NULL, argc, argv, &i, &row, &value, NULL) &&
+            row->offset == AT(config))
+            path = value;
+    }
+    return path;
+}
+
+static bool is_loopback(const char *host)
+{
+    unsigned char address[4];
+    return (inet_pton(AF_INET, host, address) == 1 && address[0] == 127) || !strcmp(host, "::1") ||
+           !strcmp(host, "localhost");
+}
+
+static bool check_together(const struct settings *s, struct err *e)
+{
+    if (s->block_size % 16)
+        return err_set(e, ERR_INVALID, "--block-size %lld: expected a multiple of 16",
+                       (long long)s->block_size);
+    if (s->max_num_batched_tokens < s->max_num_seqs)
+        return err_set(e, ERR_INVALID,
+                       "--max-num-batched-tokens %lld: expected at least --max-num-seqs (%lld)",
+                       (long long)s->max_num_batched_tokens, (long long)s->max_num_seqs);
+    if (!is_loopback(s->host) && !s->api_key && !s->allow_unauthenticated)
+        return err_set(e, ERR_INVALID,
+                       "--host %s listens beyond this machine: set --api-key, or "
+                       "--allow-unauthenticated if everybody may use it",
+                       s->host);
+    if (!s->model)
+        return err_set(e, ERR_INVALID, "expected a model: tokend serve MODEL.gguf");
+    return true;
+}
+
+enum settings_result settings_read(struct settings *s, int argc, char **argv, struct err *e)
+{
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
+            return SETTINGS_HELP;
+    const char *path = config_path(argc, argv);
+    if (read_defaults(s, e) && (!path || read_file(s, path, e)) && read_environment(s, e) &&
+        read_flags(s, argc, argv, e) && check_together(s, e))
+        return SETTINGS_OK;
+    settings_free(s);
+    return SETTINGS_ERROR;
+}
+
+static void print_wrapped(FILE *out, const char *text, int indent)
+{
+    int column = indent;
+    for (const char *p = text; *p;) {
+        int n = (int)strcspn(p, " ");
+        if (column + n > 96) {
+            fprintf(out, "\n%*s", indent, "");
+            column = indent;
+        }
+        fprintf(out, "%.*s ", n, p);
+        column += n + 1;
+        p += n + (p[n] == ' ');
+    }
+}
+
+void settings_print_help(FILE *out)
+{
+    fprintf(out, "usage: tokend serve MODEL [--flag value ...]\n\n"
+                 "MODEL is a GGUF file. Every flag can also be set as an environment variable\n"
+                 "(--max-num-seqs: TOKEND_MAX_NUM_SEQS) or in a JSON file (--config);\n"
+                 "flag > environment > file > default.\n\n");
+    for (size_t i = 0; i < N_SETTINGS; i++) {
+        const struct setting *row = &table[i];
+        bool on = row->type == SWITCH && !strcmp(row->dflt, "true");
+        char flag[128];
+        snprintf(flag, sizeof flag, "--%s%s%s%s", on ? "[no-]" : "", row->name,
+                 row->type == SWITCH ? "" : " ",
+                 row->type == SWITCH   ? ""
+                 : row->type == CHOICE ? row->choices
+                                       : row->metavar);
+        fprintf(out, "  %s\n        ", flag);
+        print_wrapped(out, row->help, 8);
+        if (row->dflt)
+            fprintf(out, "[%s]", row->dflt);
+        fputc('\n', out);
+    }
+}

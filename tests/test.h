@@ -9,11 +9,11 @@
 
 #include <cmocka.h>
 
-#define assert_contains(text, part)                                                            \
-    do {                                                                                       \
-        const char *text_ = (text), *part_ = (part);                                           \
-        if (!strstr(text_, part_))                                                             \
-            fail_msg("\"%s\" does not contain \"%s\"", text_, part_);                          \
+#define assert_contains(text, part)                                                                \
+    do {                                                                                           \
+        const char *text_ = (text), *part_ = (part);                                               \
+        if (!strstr(text_, part_))                                                                 \
+            fail_msg("\"%s\" does not contain \"%s\"", text_, part_);                              \
     } while (0)
 
 #endif
