@@ -1,21 +1,25 @@
 #!/usr/bin/env bash
-# Builds everything and runs every quick test; installs what that needs. See tests/README.md.
+# run.sh: installs what the tests need, builds, and runs every quick test (README: Tests).
+# TOKEND_BUILD: another build folder. Arguments go to pytest.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. config/packages.sh
+. tests/count.sh
 
-packages="gcc meson ninja-build pkg-config libmicrohttpd-dev libjansson-dev libuv1-dev libpcre2-dev libcmocka-dev curl python3-venv"
-missing=""
-for p in $packages; do
-    dpkg -s "$p" >/dev/null 2>&1 || missing="$missing $p"
-done
-if [ -n "$missing" ]; then
-    sudo=""
-    [ "$(id -u)" = 0 ] || sudo=sudo
-    $sudo apt-get update -q
-    DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y --no-install-recommends $missing
-fi
-
+need_packages $build_packages libcmocka-dev curl ca-certificates python3 python3-venv
 build=${TOKEND_BUILD:-build}
-[ -d "$build" ] || meson setup "$build" --werror
-ninja -C "$build"
-meson test -C "$build" --print-errorlogs
+build_tokend "$build" --werror
+
+venv=tests/.venv
+if ! cmp -s tests/requirements.txt "$venv/requirements.txt"; then
+    rm -rf "$venv"
+    python3 -m venv "$venv"
+    "$venv/bin/pip" install -q --disable-pip-version-check -r tests/requirements.txt
+    cp tests/requirements.txt "$venv/"
+fi
+export TOKEND_MODEL TOKEND_PROGRAM=$PWD/$build/tokend TOKEND_BUILD=$PWD/$build
+TOKEND_MODEL=$(bash config/model.sh)
+
+suite "unit tests" meson test -C "$build" --print-errorlogs
+suite "end to end" "$venv/bin/python" -m pytest -q -p no:cacheprovider tests/e2e "$@"
+close_counts

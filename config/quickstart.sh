@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# quickstart.sh: from a fresh Debian 12 to a streamed answer. Installs the packages, builds,
+# fetches the default model, asks one question and goes on serving until interrupted.
+#   --once      stop after the answer
+#   --port N    default 8000
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. config/packages.sh
+
+port=8000 once=
+while [ $# -gt 0 ]; do
+    case $1 in
+    --once) once=1 ;;
+    --port) port=${2:?--port wants a number}; shift ;;
+    --port=*) port=${1#--port=} ;;
+    *) echo "usage: bash config/quickstart.sh [--once] [--port N]" >&2; exit 2 ;;
+    esac
+    shift
+done
+
+need_packages $build_packages curl ca-certificates
+build_tokend build
+model=$(bash config/model.sh)
+
+log=$(mktemp)
+build/tokend serve "$model" --port "$port" 2>"$log" &
+server=$!
+trap 'kill $server 2>/dev/null || true; wait $server 2>/dev/null || true; rm -f "$log"' EXIT
+until curl -sf "http://127.0.0.1:$port/health" >/dev/null; do
+    if ! kill -0 $server 2>/dev/null; then
+        cat "$log" >&2
+        exit 1
+    fi
+    sleep 0.1
+done
+cat "$log" >&2
+
+request='{"messages": [{"role": "user", "content": "What is the capital of France?"}],
+          "stream": true, "temperature": 0, "max_tokens": 64}'
+echo
+echo "\$ curl -N http://127.0.0.1:$port/v1/chat/completions -H 'Content-Type: application/json' -d '$request'"
+curl -sSN --fail-with-body "http://127.0.0.1:$port/v1/chat/completions" \
+    -H 'Content-Type: application/json' -d "$request" |
+    sed -un 's/^data: .*"content": *"\(\([^"\\]\|\\.\)*\)".*/\1/p' |
+    while IFS= read -r piece; do printf '%b' "$piece"; done
+echo
+[ -n "$once" ] && exit 0
+
+echo
+echo "Serving on http://127.0.0.1:$port/v1 until interrupted (Ctrl-C)."
+tail -n +1 -f "$log" --pid=$server | sed -n '/listening on/,$p' &
+wait $server

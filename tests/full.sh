@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# full.sh: the slow rest of the tests: clang, the sanitizer builds, the fuzzers.
+# TOKEND_FUZZ_SECONDS: time of each fuzzer (30).
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. config/packages.sh
+. tests/count.sh
+
+need_packages $build_packages libcmocka-dev clang libclang-rt-14-dev
+export TOKEND_MODEL
+TOKEND_MODEL=$(bash config/model.sh)
+
+export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
+export TSAN_OPTIONS=halt_on_error=1
+
+suite "clang build" env CC=clang bash -c ". config/packages.sh; build_tokend build-clang --werror"
+suite "address and undefined behaviour sanitizers: build" bash -c \
+    ". config/packages.sh; build_tokend build-asan --werror -Db_sanitize=address,undefined -Dbuildtype=debugoptimized"
+suite "address and undefined behaviour sanitizers" meson test -C build-asan --print-errorlogs -t 6
+suite "thread sanitizer: build" bash -c \
+    ". config/packages.sh; build_tokend build-tsan --werror -Db_sanitize=thread -Dbuildtype=debugoptimized"
+suite "thread sanitizer" meson test -C build-tsan --print-errorlogs -t 10
+for fuzzer in tests/fuzz/fuzz_*.c; do
+    suite "${fuzzer##*/}" bash tests/fuzz/run.sh "$fuzzer" "${TOKEND_FUZZ_SECONDS:-30}"
+done
+close_counts
