@@ -21,6 +21,8 @@ suite "thread sanitizer: build" bash -c \
     ". config/packages.sh; build_tokend build-tsan --werror -Db_sanitize=thread -Dbuildtype=debugoptimized"
 suite "thread sanitizer" meson test -C build-tsan --print-errorlogs -t 10
 for fuzzer in tests/fuzz/fuzz_*.c; do
-    suite "${fuzzer##*/}" bash tests/fuzz/run.sh "$fuzzer" "${TOKEND_FUZZ_SECONDS:-30}"
+    name=${fuzzer##*/fuzz_}
+    name=${name%.c}
+    suite "fuzzer: $name" bash tests/fuzz/run.sh "$name" "${TOKEND_FUZZ_SECONDS:-30}"
 done
 close_counts

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# run.sh NAME [SECONDS]: builds the fuzzers and runs one of them on its corpus, which keeps what
+# it finds new when KEEP=1.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+. config/packages.sh
+name=${1:?name of a fuzzer, as in tests/fuzz/fuzz_NAME.c} seconds=${2:-30}
+
+CC=clang build_tokend build-fuzz -Db_sanitize=address,undefined -Db_lundef=false \
+    -Dbuildtype=debugoptimized -Dc_args=-fsanitize=fuzzer-no-link
+corpus=tests/fuzz/corpus/$name
+found=$(mktemp -d)
+trap 'rm -rf "$found"' EXIT
+[ -z "${KEEP:-}" ] || found=$corpus
+mkdir -p "$corpus"
+build-fuzz/tests/fuzz_"$name" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -verbosity=0 \
+    -print_final_stats=1 -artifact_prefix="build-fuzz/$name-" "$found" "$corpus"
