@@ -46,11 +46,6 @@ struct engine_info {
 
 enum finish_reason { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_CANCELLED, FINISH_ERROR };
 
-struct top_logprob {
-    int32_t id;
-    float logprob;
-};
-
 /* Output of one choice. tokens[0 … n_tokens) and their logprobs are final once published. */
 struct choice {
     int32_t *tokens;          /* [max_tokens] */

@@ -1,0 +1,318 @@
+#include "sampling.h"
+
+#include "logits.h"
+
+#include <float.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+
+/* The radix selection below splits a 32-bit key into 12 + 10 + 10 bits. */
+enum { N_LEVELS = 3, MAX_BUCKETS = 1 << 12 };
+static const int level_shift[N_LEVELS] = {20, 10, 0};
+static const int level_bits[N_LEVELS] = {12, 10, 10};
+
+struct sampling_scratch {
+    float *z;     /* [n_vocab] logits with biases and penalties */
+    float *w;     /* [n_vocab] exp((z - max) / temperature) */
+    int32_t *ids; /* [n_vocab] candidates, ascending */
+    double mass[MAX_BUCKETS];
+};
+
+struct sampling_scratch *sampling_scratch_new(int n_vocab)
+{
+    struct sampling_scratch *s = calloc(1, sizeof *s);
+    if (!s)
+        return NULL;
+    s->z = malloc((size_t)n_vocab * sizeof *s->z);
+    s->w = malloc((size_t)n_vocab * sizeof *s->w);
+    s->ids = malloc((size_t)n_vocab * sizeof *s->ids);
+    if (s->z && s->w && s->ids)
+        return s;
+    sampling_scratch_free(s);
+    return NULL;
+}
+
+void sampling_scratch_free(struct sampling_scratch *s)
+{
+    if (!s)
+        return;
+    free(s->z);
+    free(s->w);
+    free(s->ids);
+    free(s);
+}
+
+static bool check_range(const char *name, double v, double lo, double hi, struct err *e)
+{
+    if (v >= lo && v <= hi)
+        return true;
+    return err_set(e, ERR_INVALID, "%s is %g, should be from %g to %g", name, v, lo, hi);
+}
+
+static bool check_ids(const struct sampling_params *p, int n_vocab, struct err *e)
+{
+    for (int i = 0; i < p->n_bias; i++) {
+        if (p->bias[i].id < 0 || p->bias[i].id >= n_vocab)
+            return err_set(e, ERR_INVALID, "logit_bias names token %d, the vocabulary has %d",
+                           (int)p->bias[i].id, n_vocab);
+        if (isnan(p->bias[i].bias) || p->bias[i].bias == INFINITY)
+            return err_set(e, ERR_INVALID, "logit_bias of token %d is not a number",
+                           (int)p->bias[i].id);
+    }
+    for (int i = 0; i < p->n_stop_ids; i++)
+        if (p->stop_ids[i] < 0 || p->stop_ids[i] >= n_vocab)
+            return err_set(e, ERR_INVALID, "stop_token_ids names token %d, the vocabulary has %d",
+                           (int)p->stop_ids[i], n_vocab);
+    return true;
+}
+
+bool sampling_check(const struct sampling_params *p, int n_vocab, struct err *e)
+{
+    const double tops = SAMPLING_MAX_TOP_LOGPROBS;
+    return check_range("temperature", p->temperature, 0, FLT_MAX, e) &&
+           check_range("top_k", p->top_k, 0, INT_MAX, e) &&
+           check_range("top_p", p->top_p, 0, 1, e) && check_range("min_p", p->min_p, 0, 1, e) &&
+           check_range("presence_penalty", p->presence_penalty, -1e6, 1e6, e) &&
+           check_range("frequency_penalty", p->frequency_penalty, -1e6, 1e6, e) &&
+           check_range("repetition_penalty", p->repetition_penalty, FLT_MIN, FLT_MAX, e) &&
+           check_range("max_tokens", p->max_tokens, 0, INT_MAX, e) &&
+           check_range("min_tokens", p->min_tokens, 0, INT_MAX, e) &&
+           check_range("logprobs", p->n_logprobs, -1, tops, e) &&
+           check_range("prompt_logprobs", p->n_prompt_logprobs, -1, tops, e) &&
+           check_range("number of stop_token_ids", p->n_stop_ids, 0, SAMPLING_MAX_STOP_IDS, e) &&
+           check_range("number of logit biases", p->n_bias, 0, n_vocab, e) &&
+           check_ids(p, n_vocab, e);
+}
+
+bool sampling_wants_counts(const struct sampling_params *p)
+{
+    return p->presence_penalty != 0 || p->frequency_penalty != 0 || p->repetition_penalty != 1;
+}
+
+void sampling_count_prompt(uint16_t *counts, const int32_t *prompt, int n)
+{
+    for (int i = 0; i < n; i++)
+        counts[prompt[i]] |= SAMPLING_IN_PROMPT;
+}
+
+void sampling_count(uint16_t *counts, int32_t id)
+{
+    if ((counts[id] & SAMPLING_COUNT_MASK) < SAMPLING_COUNT_MASK)
+        counts[id]++;
+}
+
+/* --- log probabilities --- */
+
+/* tops[n_tops]: the largest, lower id first among equals, by insertion. */
+static void find_tops(const float *x, int n, int n_tops, struct top_logprob *tops)
+{
+    int have = 0;
+    for (int i = 0; i < n; i++) {
+        if (have == n_tops && !(x[i] > tops[have - 1].logprob))
+            continue;
+        int at = have < n_tops ? have++ : have - 1;
+        for (; at > 0 && x[i] > tops[at - 1].logprob; at--)
+            tops[at] = tops[at - 1];
+        tops[at] = (struct top_logprob){i, x[i]};
+    }
+}
+
+bool sampling_logprobs(const float *x, int n, int32_t id, int n_tops, float *own,
+                       struct top_logprob *tops)
+{
+    if (!logits_finite(x, n))
+        return false;
+    float max = logits_max(x, n);
+    double log_sum = log(logits_weights(x, n, max, 1.0f, NULL));
+    *own = (float)((double)x[id] - (double)max - log_sum);
+    if (n_tops <= 0)
+        return true;
+    int found = n_tops < n ? n_tops : n;
+    find_tops(x, n, found, tops);
+    for (int i = 0; i < found; i++)
+        tops[i].logprob = (float)((double)tops[i].logprob - (double)max - log_sum);
+    for (int i = found; i < n_tops; i++)
+        tops[i] = (struct top_logprob){-1, -INFINITY};
+    return true;
+}
+
+/* --- biases, masks and penalties --- */
+
+static void mask_stops(float *z, const struct sampling_input *in)
+{
+    const struct sampling_params *p = in->params;
+    if (in->n_generated >= p->min_tokens)
+        return;
+    for (int i = 0; i < p->n_stop_ids; i++)
+        z[p->stop_ids[i]] = -INFINITY;
+    for (int i = 0; i < in->n_eos && !p->ignore_eos; i++)
+        z[in->eos[i]] = -INFINITY;
+}
+
+static void penalize(float *z, const struct sampling_input *in)
+{
+    const struct sampling_params *p = in->params;
+    for (int i = 0; i < in->n_vocab; i++) {
+        if (in->counts[i] == 0)
+            continue;
+        z[i] = z[i] > 0 ? z[i] / p->repetition_penalty : z[i] * p->repetition_penalty;
+        int generated = in->counts[i] & SAMPLING_COUNT_MASK;
+        z[i] -= p->frequency_penalty * (float)generated;
+        z[i] -= generated ? p->presence_penalty : 0.0f;
+        /* An extreme penalty may have overflowed: nothing may exceed the finite. */
+        z[i] = z[i] < FLT_MAX ? z[i] : FLT_MAX;
+    }
+}
+
+static void adjust(float *z, const struct sampling_input *in)
+{
+    const struct sampling_params *p = in->params;
+    memcpy(z, in->logits, (size_t)in->n_vocab * sizeof *z);
+    for (int i = 0; i < p->n_bias; i++) {
+        float *v = &z[p->bias[i].id];
+        *v += p->bias[i].bias;
+        *v = *v < FLT_MAX ? *v : FLT_MAX;
+    }
+    mask_stops(z, in);
+    if (in->counts)
+        penalize(z, in);
+}
+
+static int32_t first_equal(const float *z, int n, float max)
+{
+    int i = 0;
+    while (i < n - 1 && z[i] != max)
+        i++;
+    return i;
+}
+
+/* --- candidates --- */
+
+/* One level of the radix selection over candidates whose key starts with `prefix` (the bits
+ * above this level): the best bucket first, their measures are added to *have until `goal` is
+ * reached. Returns the bucket where that happens (the last with any, if it never does). */
+static uint32_t select_bucket(struct sampling_scratch *s, int n, int level, uint32_t prefix,
+                              bool by_mass, double goal, double *have)
+{
+    const uint32_t n_buckets = 1u << level_bits[level];
+    const int above = level_shift[level] + level_bits[level];
+    memset(s->mass, 0, n_buckets * sizeof *s->mass);
+    bool used[MAX_BUCKETS] = {false};
+    for (int i = 0; i < n; i++) {
+        uint32_t key = logits_key(s->z[s->ids[i]]);
+        if (level > 0 && key >> above != prefix)
+            continue;
+        uint32_t b = key >> level_shift[level] & (n_buckets - 1);
+        s->mass[b] += by_mass ? (double)s->w[s->ids[i]] : 1.0;
+        used[b] = true;
+    }
+    uint32_t last = 0;
+    double before_last = *have;
+    for (uint32_t b = n_buckets; b-- > 0;) {
+        if (!used[b])
+            continue;
+        last = b;
+        before_last = *have;
+        if (*have + s->mass[b] >= goal)
+            return b;
+        *have += s->mass[b];
+    }
+    *have = before_last;
+    return last;
+}
+
+/* Keeps the shortest run of the best candidates, in order of (logit, lower id), whose measure
+ * (weight, or 1 each) reaches the goal. Linear in n whatever the logits are. */
+static int keep_best(struct sampling_scratch *s, int n, bool by_mass, double goal)
+{
+    double have = 0;
+    uint32_t key = 0;
+    for (int level = 0; level < N_LEVELS; level++)
+        key = key << level_bits[level] | select_bucket(s, n, level, key, by_mass, goal, &have);
+    int kept = 0;
+    bool reached = false;
+    for (int i = 0; i < n; i++) {
+        int32_t id = s->ids[i];
+        uint32_t k = logits_key(s->z[id]);
+        if (k < key || (k == key && reached))
+            continue;
+        if (k == key) {
+            have += by_mass ? (double)s->w[id] : 1.0;
+            reached = have >= goal;
+        }
+        s->ids[kept++] = id;
+    }
+    return kept;
+}
+
+/* Candidates of at least weight `least`, in id order. */
+static int list_candidates(struct sampling_scratch *s, int n_vocab, float least)
+{
+    int n = 0;
+    for (int i = 0; i < n_vocab; i++) {
+        s->ids[n] = i;
+        n += s->w[i] >= least && s->w[i] > 0;
+    }
+    return n;
+}
+
+static double total_weight(const struct sampling_scratch *s, int n)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += (double)s->w[s->ids[i]];
+    return sum;
+}
+
+static int keep_mass(struct sampling_scratch *s, int n, float top_p)
+{
+    double total = total_weight(s, n);
+    /* Candidates this light weigh less together than what is cut away: none of them can be
+     * needed. It leaves few to select from. */
+    float light = (float)(0.5 * (1.0 - (double)top_p) * total / n);
+    int left = 0;
+    for (int i = 0; i < n; i++) {
+        int32_t id = s->ids[i];
+        s->ids[left] = id;
+        left += s->w[id] >= light;
+    }
+    return keep_best(s, left, true, (double)top_p * total);
+}
+
+/* Inverse of the cumulative distribution, in id order. */
+static int32_t draw_candidate(const struct sampling_scratch *s, int n, double u)
+{
+    double target = u * total_weight(s, n), sum = 0;
+    for (int i = 0; i < n; i++) {
+        sum += (double)s->w[s->ids[i]];
+        if (sum > target)
+            return s->ids[i];
+    }
+    return s->ids[n - 1];
+}
+
+enum sampling_result sampling_draw(const struct sampling_input *in, struct sampling_scratch *s,
+                                   int32_t *token)
+{
+    const struct sampling_params *p = in->params;
+    if (!logits_finite(in->logits, in->n_vocab))
+        return SAMPLING_BAD_NUMBERS;
+    adjust(s->z, in);
+    float max = logits_max(s->z, in->n_vocab);
+    if (max == -INFINITY)
+        return SAMPLING_ALL_MASKED;
+    if (p->temperature == 0) {
+        *token = first_equal(s->z, in->n_vocab, max);
+        return SAMPLING_OK;
+    }
+    logits_weights(s->z, in->n_vocab, max, p->temperature, s->w);
+    int n = list_candidates(s, in->n_vocab, p->min_p);
+    if (p->top_k > 0 && p->top_k < n)
+        n = keep_best(s, n, false, p->top_k);
+    if (p->top_p < 1 && n > 1)
+        n = keep_mass(s, n, p->top_p);
+    double u = sampling_uniform(p->seed, in->choice, in->position, RANDOM_TOKEN);
+    *token = draw_candidate(s, n, u);
+    return SAMPLING_OK;
+}
