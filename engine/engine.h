@@ -6,9 +6,10 @@
  * and puts the request on the outbox list. One wake-up a step, however many tokens it made.
  *
  * Life of a request: the submitter makes it with request_new, fills it, and gives it to
- * engine_submit; from then on it is shared until the engine hands it back with `ended` set
+ * engine_submit; from then on it is shared until engine_poll hands it back with `ended` set
  * (exactly once: finished, cancelled or failed), after which only the submitter has it and
- * frees it with request_free. No field of a shared request is written by the submitter. */
+ * frees it with request_free. No field of a shared request is written by the submitter.
+ * One thread, the loop, submits, cancels, polls and closes. */
 #ifndef TOKEND_ENGINE_H
 #define TOKEND_ENGINE_H
 
@@ -31,6 +32,10 @@ struct engine_config {
     enum dtype kv_dtype;
     bool kv_dtype_auto; /* f32 for F32 models, else f16 */
     bool prefix_caching;
+
+    /* Opens the device; NULL: backend_cpu_open. */
+    struct backend *(*open_backend)(const struct backend_config *, struct err *e);
+    bool poison_pages; /* tests: fill pages with NaN before they are first written */
 };
 
 /* What engine_open found out and decided; printed at start, served by /v1/models. */
@@ -72,16 +77,16 @@ struct request {
     float *prompt_logprobs; /* [n_prompt], the first is NaN; or NULL */
     struct top_logprob *prompt_tops; /* [n_prompt][n_prompt_logprobs] or NULL */
     _Atomic int n_cached; /* prompt tokens that came from the prefix cache */
-    _Atomic bool ended;   /* all choices have finished: the engine has let go of it */
-    struct err error;     /* of FINISH_ERROR, set before `ended` */
-    /* seconds on CLOCK_MONOTONIC, valid once ended (first_token once a token is there) */
+    _Atomic bool ended;   /* set by engine_poll: the engine has let go of it */
+    struct err error;     /* of FINISH_ERROR; ERR_DEVICE "numerical_error" for bad logits */
+    /* seconds on CLOCK_MONOTONIC, valid once ended (first_token once a token is there); 0: never */
     double t_submitted, t_scheduled, t_first_token, t_ended;
 
     /* the engine's own */
-    _Atomic(struct request *) inbox_next, outbox_next;
-    _Atomic bool in_outbox;
+    struct request *inbox_next, *outbox_next;
+    _Atomic int outbox_state; /* enum outbox_state of mailbox.h */
     _Atomic bool cancel_asked;
-    void *engine_state;
+    struct request_run *run;
 };
 
 /* Allocates the output arrays too (untouched pages cost nothing). bias is copied. NULL: out of
@@ -94,12 +99,14 @@ void request_free(struct request *);
  * thread when the outbox gets its first entry, or the engine dies; it must only signal. */
 struct engine *engine_open(const struct engine_config *, const struct gguf *,
                            void (*wake)(void *arg), void *arg, struct err *e);
-/* Stops after the current step; requests in flight end as cancelled. */
+/* Stops after the current step. Requests in flight end as cancelled: when it returns, `ended`
+ * is set on every request that was submitted and not freed. NULL is fine. */
 void engine_close(struct engine *);
 const struct engine_info *engine_get_info(const struct engine *);
 
-/* False and *e when the request can never run: prompt + 1 tokens over max_model_len, an id out
- * of the vocabulary, more tokens than the pool holds. The request stays the caller's then. */
+/* False and *e when the request can never run: prompt + 1 tokens over max_model_len (an answer
+ * ends as FINISH_LENGTH at max_model_len), an id out of the vocabulary, wrong parameters, a
+ * dead device. The request stays the caller's then. */
 bool engine_submit(struct engine *, struct request *, struct err *e);
 /* Ends it within a step as cancelled; it still comes back through engine_poll. */
 void engine_cancel(struct engine *, struct request *);
@@ -116,6 +123,7 @@ struct engine_stats {
     uint64_t slots_in_use, slots_written;
     uint64_t preemptions, prefix_queried_tokens, prefix_hit_tokens;
     uint64_t prompt_tokens, generated_tokens, steps;
+    uint64_t computed_tokens; /* rows of all steps */
     double heartbeat_age; /* seconds since the engine thread last said that it lives; it does
                              so every step and at least twice a second when idle */
     bool dead;            /* the device failed; nothing runs any more */

@@ -230,8 +230,6 @@ static void draws_follow_the_distribution(void **state)
         assert_int_equal(sampling_draw(&in, s, &id), SAMPLING_OK);
         seen[id]++;
     }
-    /* 4 choices x 100 positions x 600 seeds would repeat a counter if one of them were ignored,
-     * and the counts would scatter far more than this allows. */
     for (int i = 0; i < N; i++)
         total += p[i] = exp((double)x[i] / 0.8);
     for (int i = 0; i < N; i++) {
