@@ -34,4 +34,14 @@ static inline unsigned char *test_read_data(const char *name, size_t *n)
     return test_read_file(path, n);
 }
 
+/* The folder of the big corpora (golden models and so on), which may be absent: what
+ * TOKEND_CORPUS says, or ../shared/golden beside the repository. */
+static inline const char *test_corpus(void)
+{
+    static char beside[4096];
+    const char *corpus = getenv("TOKEND_CORPUS"), *data = getenv("TOKEND_TEST_DATA");
+    snprintf(beside, sizeof beside, "%s/../../../shared/golden", data ? data : "tests/data");
+    return corpus ? corpus : beside;
+}
+
 #endif
