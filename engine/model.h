@@ -15,16 +15,23 @@ struct model;
 /* Also takes the activation buffers. The backend must outlive the model. */
 struct model *model_load(struct backend *, const struct gguf *, const struct model_spec *,
                          int max_positions, struct err *e);
-void model_free(struct model *); /* host side only: weights belong to the backend */
+/* Host side only: weights belong to the backend. NULL is fine. */
+void model_free(struct model *);
 
 const struct model_spec *model_get_spec(const struct model *);
 
 /* Records the whole forward pass of the step's rows: embedding to logits of logit_rows. */
 void model_forward(struct model *);
+/* Records only its last part: logits of logit_rows, from the hidden states that the last
+ * submitted model_forward left. For steps that want more logits than max_logits: submit the
+ * same rows again with the next logit_rows. */
+void model_forward_logits(struct model *);
 /* After submit: logits [n_vocab] of the i-th row of logit_rows, valid until the next step. */
 const float *model_logits(const struct model *, int i);
 
 /* The shape of this model's KV pool (n_pages left 0). */
 struct kv_config model_kv_config(const struct model_spec *, int block_size, enum dtype kv_dtype);
+/* All matrices of the file are F32. */
+bool model_is_f32(const struct gguf *);
 
 #endif

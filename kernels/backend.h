@@ -121,7 +121,8 @@ struct backend_ops {
      * `logit_rows`). `reader` says what a linear will multiply it with (NULL: none, plain
      * float32, the form that rope, attention and residual adds work on); the producing
      * operation then leaves the row in the form that this weight's kernel wants (int8 blocks
-     * for quantised weights). All weights that read one buffer have the same dtype class. */
+     * for quantised weights). All weights that read one buffer have the same dtype class.
+     * A buffer keeps its rows, over steps, until an operation writes them again. */
     struct activation *(*activation_new)(struct backend *, int width, const struct weight *reader,
                                          bool logit_rows, struct err *e);
     struct rope *(*rope_new)(struct backend *, const struct rope_config *, struct err *e);
