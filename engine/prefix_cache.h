@@ -3,7 +3,17 @@
  * A tree of full pages: a node is (parent, the page's tokens, adapter, salt). A keyed hash
  * (SipHash-2-4, key drawn per process) finds the candidate; equality of parent, tokens,
  * adapter and salt decides (promise 2). A node holds its page as long as it lives: pages
- * without a user stay, in LRU order, leaves before parents, until reclaimed.
+ * without a user stay, in the order of their last use, leaves before parents, until
+ * reclaimed. Which node is found or reclaimed never depends on the hash key.
+ *
+ * A user of a node should reference the pages of the whole path to it, and release them tail
+ * first: then the page used longest ago is always a leaf, every cached page can be reclaimed,
+ * and reclaiming is O(1). (The cache stays correct without: a page with children is passed
+ * over, and stays as long as they do.)
+ *
+ * A node that was forgotten while in use is detached: nobody finds it any more, its handle
+ * stays valid for its users, what they insert below it is detached too, and its page is freed
+ * with their last reference.
  * Owned and called by the engine thread only. No allocation after prefix_cache_open: a pool
  * of n pages can have at most n nodes. */
 #ifndef TOKEND_PREFIX_CACHE_H
@@ -21,6 +31,12 @@ struct prefix_key {
     uint64_t salt;   /* 0: none; else a hash of the request's cache_salt */
 };
 
+static inline bool prefix_key_equal(struct prefix_key a, struct prefix_key b)
+{
+    return a.adapter == b.adapter && a.salt == b.salt;
+}
+
+/* Becomes the pool's watcher. The pool must outlive it. */
 struct prefix_cache *prefix_cache_open(struct page_pool *, int block_size, struct err *e);
 void prefix_cache_free(struct prefix_cache *); /* NULL is fine; forgets all pages */
 
@@ -28,21 +44,32 @@ void prefix_cache_free(struct prefix_cache *); /* NULL is fine; forgets all page
 prefix_node prefix_cache_find(const struct prefix_cache *, prefix_node parent, struct prefix_key,
                               const int32_t *tokens);
 int32_t prefix_cache_page(const struct prefix_cache *, prefix_node);
-/* Takes a reference on the node's page for a sequence and makes the node recently used. */
+/* Takes a reference on the node's page for a sequence, so that the node counts as used until
+ * that goes (page_pool_unref). */
 int32_t prefix_cache_use(struct prefix_cache *, prefix_node);
 
-/* Enters a page (in use, full, computed) under parent. When an equal node is there already,
- * nothing changes and that node is returned: the caller keeps its own page. */
+/* Enters a page (in use, full, computed, not known yet) under parent. When an equal node is
+ * there already, nothing changes and that node is returned: the caller had better change over
+ * to that node's page and release its own. */
 prefix_node prefix_cache_insert(struct prefix_cache *, prefix_node parent, struct prefix_key,
                                 const int32_t *tokens, int32_t page);
 
 /* Frees the least recently used page that nobody references and that has no child with
  * pages; false when there is none. */
 bool prefix_cache_reclaim(struct prefix_cache *);
-/* Forgets everything that nobody uses (POST /reset_prefix_cache later) and detaches the rest. */
+/* Forgets everything (POST /reset_prefix_cache later); what is in use is detached. */
 void prefix_cache_reset(struct prefix_cache *);
 /* Forgets a node and everything below it: a request whose numbers were bad. */
 void prefix_cache_forget(struct prefix_cache *, prefix_node);
+/* The node of a known page. */
+prefix_node prefix_cache_node_of(const struct prefix_cache *, int32_t page);
+
+/* The keyed hash of what makes a node, for tables that find pages not yet entered. */
+uint64_t prefix_cache_hash(const struct prefix_cache *, prefix_node parent, struct prefix_key,
+                           const int32_t *tokens);
+/* Tests: keeps only these bits of every hash; 0 makes everything collide. Before the first insert.
+ */
+void prefix_cache_mask_hash(struct prefix_cache *, uint64_t mask);
 
 /* Recounts the tree against the pool and aborts on a difference. */
 void prefix_cache_check(const struct prefix_cache *);

@@ -22,7 +22,8 @@ enum seq_state {
 struct sequence {
     enum seq_state state; /* changed by sequence_set_state only, which aborts on illegal moves */
     int priority;         /* lower runs first, as vLLM's */
-    uint64_t arrival;     /* order among equals; kept over preemptions */
+    uint64_t arrival;     /* order among equals, by the caller; kept over preemptions */
+    uint64_t serial;      /* the scheduler's: order of adding, among equal arrivals */
     struct prefix_key key;
     bool skip_cache_reads; /* wants logits of prompt rows */
 
@@ -31,19 +32,26 @@ struct sequence {
     int n_tokens;   /* known */
     int max_tokens; /* never grows beyond */
     int n_computed; /* of them in the KV cache */
-    int n_cached;   /* prompt tokens found in the prefix cache at first admission, for `usage`; -1 before */
+    int n_cached;   /* prompt tokens that it did not compute itself but found in the prefix cache,
+                       for `usage`; -1 before the first admission, final when the prompt is computed
+                     */
 
     int32_t *pages; /* [max_pages] page table: logical to physical */
+    int max_pages;  /* for max_tokens tokens */
     int n_pages;
-    int n_entered;           /* leading full pages that have a node in the prefix cache */
-    prefix_node node;        /* node of the last of these, PREFIX_ROOT at first */
+    int n_entered;    /* leading full pages that have a node in the prefix cache */
+    prefix_node node; /* node of the last of these, PREFIX_ROOT at first */
     int n_preemptions;
     bool blocked_on_prefix; /* last step: waits for a page that another sequence is computing */
+
+    int row; /* in the plan of the step that is under way, -1: none */
 
     struct list_node link; /* in the scheduler's waiting or running list */
     void *owner;           /* the engine's choice record */
 };
 
+/* Zeroed but for sizes, adapter and node; the caller fills tokens, n_prompt, n_tokens, priority,
+ * arrival, key. NULL: out of memory. */
 struct sequence *sequence_new(int max_tokens, int block_size);
 void sequence_free(struct sequence *); /* NULL is fine; must hold no pages */
 void sequence_set_state(struct sequence *, enum seq_state);
