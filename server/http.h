@@ -56,7 +56,8 @@ int http_server_port(const struct http_server *);
 /* Stops accepting; open requests go on. */
 void http_server_stop_accepting(struct http_server *);
 int http_server_n_requests(const struct http_server *); /* whose on_done has not been called */
-/* Closes all connections (their on_done is called with gone = true) and frees the server. */
+/* Closes all connections (their on_done is called with gone = true) and frees the server; its
+ * handles end in the loop's next turn. Not from a handler or an on_done. */
 void http_server_close(struct http_server *);
 
 const char *http_request_id(const struct http_request *); /* x-request-id */
@@ -64,18 +65,26 @@ const char *http_path(const struct http_request *);
 const char *http_header(const struct http_request *, const char *name); /* NULL: absent */
 const char *http_query(const struct http_request *, const char *name);  /* NULL: absent */
 const char *http_body(const struct http_request *, size_t *n); /* terminated; "" when empty */
+/* Frees the body, which otherwise lives (and counts against all bodies' limit) until on_done. */
+void http_drop_body(struct http_request *);
 /* The handler's own data and the end of the request. */
-void http_set_user(struct http_request *, void *user, void (*on_done)(struct http_request *, void *user, bool gone));
+void http_set_user(struct http_request *, void *user,
+                   void (*on_done)(struct http_request *, void *user, bool gone));
 void *http_user(const struct http_request *);
 
 /* A header for the coming reply, before http_reply or http_stream_begin. */
 void http_add_header(struct http_request *, const char *name, const char *value);
 /* The whole answer. The body is copied. */
-void http_reply(struct http_request *, int status, const char *content_type, const void *body, size_t n);
+void http_reply(struct http_request *, int status, const char *content_type, const void *body,
+                size_t n);
 /* OpenAI's error object: {"error":{"message","type","param","code"}}; the type follows from the
  * status. param and code may be NULL; retry_after_s > 0 adds Retry-After. */
-void http_reply_error(struct http_request *, int status, const char *code, const char *param, int retry_after_s,
-                      const char *fmt, ...) __attribute__((format(printf, 6, 7)));
+void http_reply_error(struct http_request *, int status, const char *code, const char *param,
+                      int retry_after_s, const char *fmt, ...)
+    __attribute__((format(printf, 6, 7)));
+
+/* That object as text, for errors inside a stream (to be freed; NULL when out of memory). */
+char *http_error_body(int status, const char *code, const char *param, const char *message);
 
 /* A stream of unknown length (chunked; close-delimited for HTTP/1.0). Data written in one turn
  * of the loop goes out together. */

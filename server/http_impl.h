@@ -1,0 +1,160 @@
+/* http_impl.h: what the parts of the HTTP module share; nobody else includes it.
+ *
+ * http.c           the server: listening, the daemon in the loop, open and close
+ * http_conn.c      connections: watching for clients that leave, deadlines, last words
+ * http_wait.c      deadlines in O(1)
+ * http_request.c   a request from its headers to its handler: checks, routes, bodies, the end
+ * http_reply.c     whole answers, errors, headers, ids
+ * http_stream.c    answers of unknown length, slow readers
+ *
+ * Who may touch what: everything runs on the loop. libmicrohttpd calls us only inside
+ * MHD_run, and MHD_run is called at one place (http.c), once a turn of the loop, when
+ * `due` is set. A connection is in the daemon's hands except while `suspended`; a resumed one
+ * is picked up by the next MHD_run. */
+#ifndef TOKEND_HTTP_IMPL_H
+#define TOKEND_HTTP_IMPL_H
+
+#include "buf.h"
+#include "http.h"
+#include "list.h"
+
+#include <microhttpd.h>
+
+enum {
+    HTTP_POOL = 64 << 10,        /* libmicrohttpd's memory of a connection: headers and chunks */
+    HTTP_MAX_HEADERS = 32 << 10, /* half of it, so that the reply's headers always fit */
+    HTTP_MAX_DISCARD = 64 << 10, /* a refused body up to this is read, to keep the connection */
+    HTTP_MAX_LINGERING = 128,    /* closed connections whose last bytes we still take */
+    HTTP_ID_MAX = 128,
+};
+
+struct http_server;
+struct http_wait;
+
+/* Things that wait equally long, oldest first: adding, removing and finding the next to
+ * expire are O(1). */
+struct http_wait_list {
+    struct list waiting;
+    uint64_t period; /* ms */
+    void (*expire)(struct http_server *, struct http_wait *);
+};
+struct http_wait {
+    struct list_node node; /* zeroed: not waiting */
+    uint64_t due;          /* ms of uv_now */
+};
+
+struct http_server {
+    uv_loop_t *loop;
+    struct http_config cfg; /* its strings are ours */
+    const struct http_route *routes;
+    void *arg;
+    struct MHD_Daemon *daemon;
+    int listen_fd; /* the daemon's; -1 once we stopped accepting and closed it */
+    int port;
+    bool due;              /* MHD_run has something to do this turn */
+    bool closing;          /* http_server_close runs: every end is `gone` */
+    bool raw_header_check; /* this libmicrohttpd lets NUL and folded lines through */
+    uv_poll_t mhd_poll;
+    uv_timer_t mhd_timer, wait_timer;
+    uv_prepare_t before_poll;
+    uv_check_t after_poll;
+    int n_handles; /* of those five, not yet closed; the server is freed at 0 */
+    struct http_wait_list idle, body, writing, lingering;
+    struct list connections, lingerers;
+    int n_connections, n_lingering, n_requests;
+    size_t body_bytes, max_body_bytes; /* of all requests together */
+    uint64_t n_seen, n_slow, n_refused;
+};
+
+/* Born and freed with libmicrohttpd's connection (its socket context). Its descriptor stays
+ * open until the CLOSED notification, where the watch is closed, so a watch never sees a
+ * reused descriptor. */
+struct http_conn {
+    struct list_node node;
+    struct http_server *server;
+    struct MHD_Connection *mhd;
+    int fd;
+    struct http_request *request; /* NULL between requests */
+    uv_poll_t watch;              /* for the client's leaving, while a request is handled */
+    bool watch_open, watching;
+    bool suspended;
+    bool dead;    /* its last words are said: nothing more is served */
+    bool aborted; /* reset, not closed in order */
+    bool linger;  /* closed with bytes of the client's unread: take them, or it loses our reply */
+    struct http_wait wait;  /* in the list that fits its state: idle, body or writing */
+    uint64_t idle_since;    /* ns of uv_hrtime */
+    uint64_t partial_since; /* ns; 0: no byte of a next request seen */
+    uint64_t progress_at;   /* ms of uv_now: when the reader last took something */
+    int unsent;             /* bytes in the socket's queue at the last look */
+};
+
+enum http_state {
+    HTTP_RECEIVING, /* its body is still coming */
+    HTTP_HANDLING,  /* the handler was called, no answer yet */
+    HTTP_STREAMING, /* begun, not ended */
+    HTTP_ANSWERED,  /* nothing more to say; what waits goes out */
+};
+
+/* Made when the headers are complete, freed when libmicrohttpd says the request is over. */
+struct http_request {
+    struct http_conn *conn;
+    const struct http_route *route;
+    enum http_state state;
+    bool handled;                 /* the handler was called, so on_done is owed */
+    bool gone;                    /* the client left or was cut: nothing is sent any more */
+    struct MHD_Response *refusal; /* waits for the body's end */
+    int refusal_status;
+    char id[HTTP_ID_MAX + 1];
+    const char *url; /* in libmicrohttpd's memory, like the headers; valid until the end */
+    struct buf body;
+    struct buf headers; /* name NUL value NUL ... for the coming reply */
+    uint64_t started;   /* ns: when the handler was called */
+    void *user;
+    void (*on_done)(struct http_request *, void *user, bool gone);
+    struct buf queue; /* of a stream: what libmicrohttpd has not taken starts at `taken` */
+    size_t taken;
+};
+
+/* http_wait.c */
+void http_wait_list_init(struct http_wait_list *, uint64_t period,
+                         void (*expire)(struct http_server *, struct http_wait *));
+void http_wait_start(struct http_server *, struct http_wait_list *, struct http_wait *);
+void http_wait_stop(struct http_wait *);
+void http_wait_on_timer(uv_timer_t *);
+
+/* http_conn.c */
+void http_conn_notify(void *server, struct MHD_Connection *, void **context,
+                      enum MHD_ConnectionNotificationCode);
+void http_conn_suspend(struct http_conn *);
+void http_conn_resume(struct http_conn *);
+void http_conn_unwatch(struct http_conn *);
+void http_conn_idle(struct http_conn *); /* it waits for its next request */
+void http_conn_cut(struct http_conn *);  /* reset: a client that cannot or will not be served */
+/* Answers with an error where libmicrohttpd has no way to, past it; then nothing more is served. */
+void http_conn_last_words(struct http_conn *, int status, const char *code, const char *message);
+void http_conn_idle_expired(struct http_server *, struct http_wait *);
+void http_conn_body_expired(struct http_server *, struct http_wait *);
+void http_linger_expired(struct http_server *, struct http_wait *);
+void http_linger_close_all(struct http_server *);
+
+/* http_request.c */
+enum MHD_Result http_on_access(void *server, struct MHD_Connection *, const char *url,
+                               const char *method, const char *version, const char *data,
+                               size_t *size, void **request);
+void http_on_completed(void *server, struct MHD_Connection *, void **request,
+                       enum MHD_RequestTerminationCode);
+size_t http_unescape(void *cls, struct MHD_Connection *, char *s);
+
+/* http_reply.c */
+void http_take_id(struct http_request *, const char *incoming);
+void http_mint_id(char *id);
+const char *http_reason(int status);
+/* Hands the response to libmicrohttpd (whole or stream) and lets it go on. Takes it over. */
+void http_send(struct http_request *, int status, struct MHD_Response *, enum http_state next);
+void http_add_common_headers(struct http_request *, struct MHD_Response *);
+
+/* http_stream.c */
+void http_writing_expired(struct http_server *, struct http_wait *);
+void http_writing_start(struct http_conn *);
+
+#endif

@@ -1,0 +1,212 @@
+#include "http_impl.h"
+#include "log.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+/* ---- ids ---- */
+
+void http_mint_id(char *id)
+{
+    unsigned char bytes[12] = {0};
+    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
+        log_debug("http: getrandom gave too little");
+    id += sprintf(id, "req-");
+    for (size_t i = 0; i < sizeof bytes; i++)
+        id += sprintf(id, "%02x", bytes[i]);
+}
+
+static bool sane_id(const char *s)
+{
+    size_t n = strlen(s);
+    if (n == 0 || n > HTTP_ID_MAX)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (s[i] <= ' ' || s[i] > '~' || s[i] == '"' || s[i] == '\'' || s[i] == '\\')
+            return false;
+    return true;
+}
+
+void http_take_id(struct http_request *r, const char *incoming)
+{
+    if (incoming && sane_id(incoming))
+        strcpy(r->id, incoming);
+    else
+        http_mint_id(r->id);
+}
+
+/* ---- headers ---- */
+
+void http_add_header(struct http_request *r, const char *name, const char *value)
+{
+    buf_add(&r->headers, name, strlen(name) + 1);
+    buf_add(&r->headers, value, strlen(value) + 1);
+}
+
+void http_add_common_headers(struct http_request *r, struct MHD_Response *m)
+{
+    MHD_add_response_header(m, "x-request-id", r->id);
+    MHD_add_response_header(m, "Access-Control-Allow-Origin", "*");
+    MHD_add_response_header(m, "Access-Control-Expose-Headers",
+                            "x-request-id, openai-processing-ms, retry-after");
+    if (r->conn->server->listen_fd < 0)
+        MHD_add_response_header(m, MHD_HTTP_HEADER_CONNECTION, "close");
+    const char *p = r->headers.data, *end = p ? p + r->headers.len : p;
+    while (p < end) {
+        const char *value = p + strlen(p) + 1;
+        if (MHD_add_response_header(m, p, value) != MHD_YES)
+            log_warn("http: a header '%s' of the reply is not well formed; left out", p);
+        p = value + strlen(value) + 1;
+    }
+}
+
+static void add_processing_time(struct http_request *r, struct MHD_Response *m)
+{
+    char ms[24];
+    uint64_t ns = r->handled ? uv_hrtime() - r->started : 0;
+    snprintf(ms, sizeof ms, "%llu", (unsigned long long)(ns / 1000000));
+    MHD_add_response_header(m, "openai-processing-ms", ms);
+}
+
+/* ---- sending ---- */
+
+void http_send(struct http_request *r, int status, struct MHD_Response *m, enum http_state next)
+{
+    struct http_conn *c = r->conn;
+    bool sent = m && MHD_queue_response(c->mhd, (unsigned)status, m) == MHD_YES;
+    if (m)
+        MHD_destroy_response(m); /* our reference */
+    r->state = next;
+    if (!sent) {
+        log_warn("http: %s: the reply could not be queued", r->id);
+        r->gone = true;
+    }
+    if (next == HTTP_ANSWERED)
+        http_conn_unwatch(c);
+    http_writing_start(c);
+    if (c->suspended)
+        http_conn_resume(c);
+}
+
+/* A request can be refused before its body is there; then the reply waits for the body, see
+ * http_request.c. */
+void http_reply(struct http_request *r, int status, const char *content_type, const void *body,
+                size_t n)
+{
+    if (r->gone || r->refusal || (r->state != HTTP_HANDLING && r->state != HTTP_RECEIVING))
+        return;
+    struct MHD_Response *m =
+        MHD_create_response_from_buffer(n, (void *)body, MHD_RESPMEM_MUST_COPY);
+    if (m) {
+        if (content_type)
+            MHD_add_response_header(m, MHD_HTTP_HEADER_CONTENT_TYPE, content_type);
+        add_processing_time(r, m);
+        http_add_common_headers(r, m);
+    }
+    if (r->state == HTTP_HANDLING) {
+        http_send(r, status, m, HTTP_ANSWERED);
+    } else {
+        r->refusal = m;
+        r->refusal_status = status;
+        r->gone = !m;
+    }
+}
+
+/* ---- errors ---- */
+
+static const struct {
+    int status;
+    const char *reason, *type;
+} statuses[] = {
+    {400, "Bad Request", "invalid_request_error"},
+    {401, "Unauthorized", "authentication_error"},
+    {403, "Forbidden", "permission_error"},
+    {404, "Not Found", "invalid_request_error"},
+    {408, "Request Timeout", "invalid_request_error"},
+    {413, "Content Too Large", "invalid_request_error"},
+    {429, "Too Many Requests", "rate_limit_error"},
+    {500, "Internal Server Error", "server_error"},
+    {503, "Service Unavailable", "service_unavailable"},
+};
+
+const char *http_reason(int status)
+{
+    for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++)
+        if (statuses[i].status == status)
+            return statuses[i].reason;
+    return "Error";
+}
+
+static const char *type_of(int status)
+{
+    for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++)
+        if (statuses[i].status == status)
+            return statuses[i].type;
+    return status >= 500 ? "server_error" : "invalid_request_error";
+}
+
+/* Length of the well-formed UTF-8 character at p, or 0. */
+static size_t utf8_length(const unsigned char *p)
+{
+    if (p[0] < 0x80)
+        return 1;
+    size_t n = p[0] >= 0xF0 ? 4 : p[0] >= 0xE0 ? 3 : 2;
+    if (p[0] < 0xC2 || p[0] > 0xF4)
+        return 0;
+    for (size_t i = 1; i < n; i++)
+        if ((p[i] & 0xC0) != 0x80)
+            return 0;
+    bool overlong = (p[0] == 0xE0 && p[1] < 0xA0) || (p[0] == 0xF0 && p[1] < 0x90);
+    bool outside = (p[0] == 0xED && p[1] > 0x9F) || (p[0] == 0xF4 && p[1] > 0x8F);
+    return overlong || outside ? 0 : n;
+}
+
+/* jansson refuses what is not UTF-8; each bad byte becomes U+FFFD. NULL gives null. */
+static json_t *text(const char *s)
+{
+    if (!s)
+        return json_null();
+    struct buf b = {0};
+    for (const unsigned char *p = (const unsigned char *)s; *p;) {
+        size_t n = utf8_length(p);
+        buf_add(&b, n ? (const char *)p : "\xEF\xBF\xBD", n ? n : 3);
+        p += n ? n : 1;
+    }
+    json_t *j = json_stringn(b.data ? b.data : "", b.len);
+    buf_free(&b);
+    return j;
+}
+
+char *http_error_body(int status, const char *code, const char *param, const char *message)
+{
+    json_t *j = json_pack("{s:{s:o, s:s, s:o, s:o}}", "error", "message", text(message), "type",
+                          type_of(status), "param", text(param), "code", text(code));
+    char *s = j ? json_dumps(j, JSON_COMPACT) : NULL;
+    json_decref(j);
+    return s;
+}
+
+void http_reply_error(struct http_request *r, int status, const char *code, const char *param,
+                      int retry_after_s, const char *fmt, ...)
+{
+    char message[2048];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof message, fmt, ap);
+    va_end(ap);
+    if (retry_after_s > 0) {
+        char seconds[16];
+        snprintf(seconds, sizeof seconds, "%d", retry_after_s);
+        http_add_header(r, "Retry-After", seconds);
+    }
+    if (status == 401)
+        http_add_header(r, "WWW-Authenticate", "Bearer");
+    if (status == 500)
+        http_add_header(r, "x-should-retry", "false");
+    char *body = http_error_body(status, code, param, message);
+    http_reply(r, status, "application/json", body ? body : "", body ? strlen(body) : 0);
+    free(body);
+}

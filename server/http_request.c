@@ -1,0 +1,461 @@
+#include "http_impl.h"
+#include "log.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* ---- what libmicrohttpd lets through ---- */
+
+/* %00 stays as it is: a path or value that ends early would pass for another. */
+size_t http_unescape(void *cls, struct MHD_Connection *mhd, char *s)
+{
+    static const char digits[] = "0123456789abcdef";
+    char *to = s;
+    for (const char *p = s; *p;) {
+        const char *hi = *p == '%' && p[1] ? strchr(digits, p[1] | 0x20) : NULL;
+        const char *lo = hi && p[2] ? strchr(digits, p[2] | 0x20) : NULL;
+        int c = lo ? (int)((hi - digits) * 16 + (lo - digits)) : 0;
+        *to++ = c ? (char)c : *p;
+        p += c ? 3 : 1;
+    }
+    *to = '\0';
+    return (size_t)(to - s);
+}
+
+struct header_check {
+    const char *bad;  /* NULL: all well so far */
+    const char *last; /* where the last value ended; NULL: not known */
+    int n_length, n_coding, n_host;
+    bool chunked;
+};
+
+static bool is_token(const char *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)s[i];
+        if (c <= ' ' || c >= 0x7F || strchr("\"(),/:;<=>?@[\\]{}", c))
+            return false;
+    }
+    return n > 0;
+}
+
+static bool is_value(const char *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (((unsigned char)s[i] < ' ' && s[i] != '\t') || s[i] == 0x7F)
+            return false;
+    return true;
+}
+
+/* libmicrohttpd ends lines in place, each with one or two NULs. Anything else between one
+ * header's value and the next header's name was cut off by a NUL of the client's, or folded. */
+static bool only_line_ends(const char *from, const char *to, int lines)
+{
+    if (to - from < lines || to - from > 2 * lines)
+        return false;
+    for (; from < to; from++)
+        if (*from)
+            return false;
+    return true;
+}
+
+static const char cut_off[] = "A header contains a NUL or goes on over several lines.";
+
+static enum MHD_Result check_header(void *cls, enum MHD_ValueKind kind, const char *name,
+                                    size_t n_name, const char *value, size_t n_value)
+{
+    struct header_check *h = cls;
+    if (!is_token(name, n_name))
+        h->bad = "A header's name is not well formed.";
+    else if (!is_value(value, n_value))
+        h->bad = "A header's value contains control characters.";
+    else if (h->last && !only_line_ends(h->last, name, 1))
+        h->bad = cut_off;
+    if (h->last)
+        h->last = value + n_value;
+    if (strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0)
+        h->n_length++;
+    else if (strcasecmp(name, MHD_HTTP_HEADER_HOST) == 0)
+        h->n_host++;
+    else if (strcasecmp(name, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0) {
+        h->n_coding++;
+        h->chunked = strcasecmp(value, "chunked") == 0;
+    }
+    return h->bad ? MHD_NO : MHD_YES;
+}
+
+static const char *broken(const struct header_check *h, const char *version)
+{
+    if (h->bad)
+        return h->bad;
+    if (h->n_length > 1)
+        return "Content-Length is given more than once.";
+    if (h->n_length && h->n_coding)
+        return "Content-Length together with Transfer-Encoding is not allowed.";
+    if (h->n_coding > 1 || (h->n_coding && !h->chunked))
+        return "Transfer-Encoding must be chunked, and nothing else.";
+    if (h->n_coding && strcmp(version, "HTTP/1.0") == 0)
+        return "Transfer-Encoding is not allowed in HTTP/1.0.";
+    if (h->n_host > 1)
+        return "Host is given more than once.";
+    if (h->n_host == 0 && strcmp(version, "HTTP/1.0") != 0)
+        return "Host is missing.";
+    return NULL;
+}
+
+static size_t headers_size(struct MHD_Connection *mhd)
+{
+    const union MHD_ConnectionInfo *i =
+        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    return i ? i->header_size : 0;
+}
+
+/* ---- routes ---- */
+
+/* Is one of them the other behind /v1? */
+static bool same_but_v1(const char *a, const char *b)
+{
+    if (strncmp(a, "/v1/", 4) == 0 && a[4] && strcmp(a + 3, b) == 0)
+        return true;
+    return strncmp(b, "/v1/", 4) == 0 && b[4] && strcmp(b + 3, a) == 0;
+}
+
+static unsigned method_bit(const char *method)
+{
+    if (strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0)
+        return HTTP_GET;
+    return strcmp(method, "POST") == 0 ? HTTP_POST : 0;
+}
+
+/* *allowed: the methods of that path. An exact path wins over one that differs by /v1. */
+static const struct http_route *find_route(const struct http_server *s, const char *path,
+                                           unsigned method, unsigned *allowed)
+{
+    *allowed = 0;
+    for (int pass = 0; pass < 2 && !*allowed; pass++)
+        for (const struct http_route *r = s->routes; r->path; r++) {
+            if (pass == 0 ? strcmp(r->path, path) != 0 : !same_but_v1(r->path, path))
+                continue;
+            *allowed |= r->method;
+            if (r->method & method)
+                return r;
+        }
+    return NULL;
+}
+
+enum { NEAR_MAX = 48 };
+
+/* Levenshtein's distance of the first NEAR_MAX bytes. */
+static unsigned distance(const char *a, const char *b)
+{
+    size_t na = strnlen(a, NEAR_MAX), nb = strnlen(b, NEAR_MAX);
+    unsigned row[NEAR_MAX + 1];
+    for (size_t j = 0; j <= nb; j++)
+        row[j] = (unsigned)j;
+    for (size_t i = 1; i <= na; i++) {
+        unsigned corner = row[0];
+        row[0] = (unsigned)i;
+        for (size_t j = 1; j <= nb; j++) {
+            unsigned swap = corner + (a[i - 1] != b[j - 1]);
+            unsigned gap = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+            corner = row[j];
+            row[j] = swap < gap ? swap : gap;
+        }
+    }
+    return row[nb];
+}
+
+static const char *without_v1(const char *path)
+{
+    return strncmp(path, "/v1/", 4) == 0 ? path + 3 : path;
+}
+
+static const char *nearest_route(const struct http_server *s, const char *path)
+{
+    const char *best = "/";
+    unsigned least = UINT32_MAX;
+    for (const struct http_route *r = s->routes; r->path; r++) {
+        unsigned d = distance(without_v1(path), without_v1(r->path));
+        if (d < least) {
+            least = d;
+            best = r->path;
+        }
+    }
+    return best;
+}
+
+/* ---- checks before the body ---- */
+
+/* Takes as long for any two tokens of one length, whatever the key. */
+static bool same_key(const char *given, const char *key)
+{
+    size_t n = strlen(given), n_key = strlen(key);
+    volatile unsigned char differ = n != n_key;
+    for (size_t i = 0; i < n; i++)
+        differ |= (unsigned char)(given[i] ^ key[n_key ? i % n_key : 0]);
+    return !differ;
+}
+
+static bool authorized(struct http_request *r)
+{
+    const char *key = r->conn->server->cfg.api_key;
+    if (!key || r->route->open)
+        return true;
+    const char *h = http_header(r, MHD_HTTP_HEADER_AUTHORIZATION);
+    if (!h || strncasecmp(h, "Bearer ", 7) != 0)
+        return false;
+    return same_key(h + 7 + strspn(h + 7, " "), key);
+}
+
+static void preflight(struct http_request *r)
+{
+    const char *asked = http_header(r, "Access-Control-Request-Headers");
+    bool sane = asked && strlen(asked) <= 1024 && is_value(asked, strlen(asked));
+    http_add_header(r, "Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS");
+    http_add_header(r, "Access-Control-Allow-Headers",
+                    sane ? asked : "authorization, content-type, x-request-id");
+    http_add_header(r, "Access-Control-Max-Age", "86400");
+    http_reply(r, 204, NULL, "", 0);
+}
+
+static void refuse_method(struct http_request *r, const char *method, unsigned allowed)
+{
+    const char *list = allowed == HTTP_GET    ? "GET, HEAD, OPTIONS"
+                       : allowed == HTTP_POST ? "POST, OPTIONS"
+                                              : "GET, HEAD, POST, OPTIONS";
+    http_add_header(r, MHD_HTTP_HEADER_ALLOW, list);
+    http_reply_error(r, 405, "method_not_allowed", NULL, 0, "%.128s takes %s, not %.32s.", r->url,
+                     list, method);
+}
+
+static void choose_route(struct http_request *r, const char *method)
+{
+    struct http_server *s = r->conn->server;
+    unsigned allowed;
+    if (strcmp(method, "OPTIONS") == 0) {
+        preflight(r);
+        return;
+    }
+    r->route = find_route(s, r->url, method_bit(method), &allowed);
+    if (!r->route && allowed)
+        refuse_method(r, method, allowed);
+    else if (!r->route)
+        http_reply_error(r, 404, "not_found", NULL, 0,
+                         "There is no route %.128s; the nearest is %s.", r->url,
+                         nearest_route(s, r->url));
+    else if (!authorized(r))
+        http_reply_error(r, 401, "invalid_api_key", NULL, 0,
+                         "A key is needed: send the header \"Authorization: Bearer KEY\".");
+}
+
+/* libmicrohttpd has checked that it is a number. */
+static uint64_t declared_length(struct http_request *r)
+{
+    const char *h = http_header(r, MHD_HTTP_HEADER_CONTENT_LENGTH);
+    return h ? strtoull(h, NULL, 10) : 0;
+}
+
+/* Queued before the body is read, a reply makes libmicrohttpd close the connection after it. */
+static enum MHD_Result answer_and_close(struct http_request *r)
+{
+    struct MHD_Response *m = r->refusal;
+    r->refusal = NULL;
+    r->conn->linger = true;
+    http_send(r, r->refusal_status, m, HTTP_ANSWERED);
+    return r->gone ? MHD_NO : MHD_YES;
+}
+
+static enum MHD_Result check_headers(struct http_request *r, const char *method,
+                                     const char *version)
+{
+    struct http_server *s = r->conn->server;
+    size_t size = headers_size(r->conn->mhd);
+    struct header_check h = {.last = s->raw_header_check ? version + strlen(version) : NULL};
+    MHD_get_connection_values_n(r->conn->mhd, MHD_HEADER_KIND, check_header, &h);
+    if (h.last && !h.bad && !only_line_ends(h.last, method + size, 2))
+        h.bad = cut_off;
+    const char *why = broken(&h, version);
+    uint64_t length = why ? 0 : declared_length(r);
+    bool close = true;
+    if (why)
+        http_reply_error(r, 400, "invalid_request", NULL, 0, "%s", why);
+    else if (size > HTTP_MAX_HEADERS)
+        http_reply_error(r, 431, "headers_too_large", NULL, 0,
+                         "The headers have more than %d bytes.", HTTP_MAX_HEADERS);
+    else if (length > s->cfg.max_body)
+        http_reply_error(r, 413, "request_too_large", NULL, 0,
+                         "The body has %llu bytes; at most %zu are accepted.",
+                         (unsigned long long)length, s->cfg.max_body);
+    else {
+        choose_route(r, method);
+        close = h.chunked || length > HTTP_MAX_DISCARD || http_header(r, MHD_HTTP_HEADER_EXPECT);
+    }
+    if (r->refusal && close)
+        return answer_and_close(r);
+    if (r->gone)
+        return MHD_NO;
+    if (h.chunked || length)
+        http_wait_start(s, &s->body, &r->conn->wait);
+    return MHD_YES;
+}
+
+static enum MHD_Result begin(struct http_conn *c, const char *url, const char *method,
+                             const char *version, void **request)
+{
+    struct http_request *r = calloc(1, sizeof *r);
+    *request = r;
+    if (!r)
+        return MHD_NO;
+    r->conn = c;
+    r->url = url;
+    c->request = r;
+    c->server->n_seen++;
+    http_wait_stop(&c->wait);
+    http_take_id(r, http_header(r, "x-request-id"));
+    return check_headers(r, method, version);
+}
+
+/* ---- the body ---- */
+
+static enum MHD_Result take_body(struct http_request *r, const char *data, size_t n)
+{
+    struct http_server *s = r->conn->server;
+    char message[96];
+    if (r->refusal)
+        return MHD_YES;
+    if (n > s->cfg.max_body - r->body.len) {
+        snprintf(message, sizeof message, "The body has more than %zu bytes.", s->cfg.max_body);
+        http_conn_last_words(r->conn, 413, "request_too_large", message);
+        return MHD_NO;
+    }
+    size_t before = r->body.len;
+    if (n <= s->max_body_bytes - s->body_bytes)
+        buf_add(&r->body, data, n);
+    if (r->body.len == before) {
+        http_conn_last_words(r->conn, 503, "out_of_memory",
+                             "The requests under way fill the memory for bodies; try again.");
+        return MHD_NO;
+    }
+    s->body_bytes += n;
+    return MHD_YES;
+}
+
+void http_drop_body(struct http_request *r)
+{
+    r->conn->server->body_bytes -= r->body.len;
+    buf_free(&r->body);
+}
+
+/* ---- the handler ---- */
+
+/* Called when the body is complete, and again when the connection is resumed without a reply,
+ * because the client left. */
+static enum MHD_Result complete(struct http_request *r)
+{
+    struct http_conn *c = r->conn;
+    if (r->handled)
+        return MHD_NO;
+    http_wait_stop(&c->wait);
+    if (r->refusal) {
+        struct MHD_Response *m = r->refusal;
+        r->refusal = NULL;
+        http_send(r, r->refusal_status, m, HTTP_ANSWERED);
+        return r->gone ? MHD_NO : MHD_YES;
+    }
+    r->handled = true;
+    r->state = HTTP_HANDLING;
+    r->started = uv_hrtime();
+    c->server->n_requests++;
+    r->route->handle(r, c->server->arg);
+    if (r->state == HTTP_HANDLING && !r->gone)
+        http_conn_suspend(c);
+    return r->gone ? MHD_NO : MHD_YES;
+}
+
+enum MHD_Result http_on_access(void *server, struct MHD_Connection *mhd, const char *url,
+                               const char *method, const char *version, const char *data,
+                               size_t *size, void **request)
+{
+    struct http_conn *c =
+        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
+    if (!c || c->dead)
+        return MHD_NO;
+    if (!*request)
+        return begin(c, url, method, version, request);
+    if (*size == 0)
+        return complete(*request);
+    size_t n = *size;
+    *size = 0;
+    return take_body(*request, data, n);
+}
+
+/* ---- the end ---- */
+
+void http_on_completed(void *server, struct MHD_Connection *mhd, void **request,
+                       enum MHD_RequestTerminationCode code)
+{
+    struct http_request *r = *request;
+    *request = NULL;
+    if (!r)
+        return;
+    struct http_conn *c = r->conn;
+    http_conn_unwatch(c);
+    c->request = NULL;
+    if (r->handled) {
+        c->server->n_requests--;
+        if (r->on_done)
+            r->on_done(r, r->user, r->gone || code != MHD_REQUEST_TERMINATED_COMPLETED_OK);
+    }
+    if (r->refusal)
+        MHD_destroy_response(r->refusal);
+    http_drop_body(r);
+    buf_free(&r->headers);
+    buf_free(&r->queue);
+    free(r);
+    http_conn_idle(c);
+}
+
+/* ---- what a handler asks ---- */
+
+const char *http_request_id(const struct http_request *r)
+{
+    return r->id;
+}
+
+const char *http_path(const struct http_request *r)
+{
+    return r->url;
+}
+
+const char *http_header(const struct http_request *r, const char *name)
+{
+    return MHD_lookup_connection_value(r->conn->mhd, MHD_HEADER_KIND, name);
+}
+
+const char *http_query(const struct http_request *r, const char *name)
+{
+    const char *value = NULL;
+    enum MHD_Result there = MHD_lookup_connection_value_n(r->conn->mhd, MHD_GET_ARGUMENT_KIND, name,
+                                                          strlen(name), &value, NULL);
+    return there == MHD_YES && !value ? "" : value;
+}
+
+const char *http_body(const struct http_request *r, size_t *n)
+{
+    if (n)
+        *n = r->body.len;
+    return r->body.data ? r->body.data : "";
+}
+
+void http_set_user(struct http_request *r, void *user,
+                   void (*on_done)(struct http_request *, void *user, bool gone))
+{
+    r->user = user;
+    r->on_done = on_done;
+}
+
+void *http_user(const struct http_request *r)
+{
+    return r->user;
+}
