@@ -7,6 +7,8 @@
 #ifndef TOKEND_GGUF_H
 #define TOKEND_GGUF_H
 
+#include <string.h>
+
 #include "dtype.h"
 #include "err.h"
 
@@ -33,6 +35,11 @@ struct gguf_str {
     const char *data; /* not terminated */
     size_t len;
 };
+
+static inline bool gguf_str_is(struct gguf_str s, const char *text)
+{
+    return s.len == strlen(text) && memcmp(s.data, text, s.len) == 0;
+}
 
 struct gguf_tensor {
     struct gguf_str name;
@@ -93,6 +100,10 @@ const struct gguf_tensor *gguf_want_tensor(const struct gguf *, const char *name
 /* For messages and `inspect`: every key in order. */
 uint64_t gguf_n_keys(const struct gguf *);
 struct gguf_str gguf_key_at(const struct gguf *, uint64_t i, enum gguf_type *type);
+
+/* As err_set, with the file's path before the message. */
+bool gguf_err(const struct gguf *, struct err *e, enum err_code code, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
 
 /* A string of the file made fit for a message: printable ASCII, the rest as \xNN, cut with
  * "..." when long. By value: printf("%s", gguf_show(s).text). */

@@ -39,9 +39,7 @@ uint64_t gguf_file_bytes(const struct gguf *g)
 
 /* --- errors --- */
 
-/* As err_set, with the file's path before the message. */
-static bool __attribute__((format(printf, 4, 5)))
-complain(const struct gguf *g, struct err *e, enum err_code code, const char *fmt, ...)
+bool gguf_err(const struct gguf *g, struct err *e, enum err_code code, const char *fmt, ...)
 {
     char msg[sizeof e->msg];
     va_list ap;
@@ -53,14 +51,14 @@ complain(const struct gguf *g, struct err *e, enum err_code code, const char *fm
 
 static bool missing(const struct gguf *g, const char *key, struct err *e)
 {
-    return complain(g, e, ERR_NOT_FOUND, "key %.100s is missing", key);
+    return gguf_err(g, e, ERR_NOT_FOUND, "key %.100s is missing", key);
 }
 
 static bool wrong_type(const struct gguf *g, const char *name, const struct gguf_key *key,
                        const char *want, struct err *e)
 {
     bool array = key->type == GGUF_ARRAY;
-    return complain(g, e, ERR_INVALID, "key %.100s is of type %s%s, expected %s", name,
+    return gguf_err(g, e, ERR_INVALID, "key %.100s is of type %s%s, expected %s", name,
                     array ? "array of " : "", gguf_type_name(array ? key->elem : key->type), want);
 }
 
@@ -128,7 +126,7 @@ bool gguf_u32(const struct gguf *g, const char *key, uint32_t *out, struct err *
     if (!key_integer(k, &i))
         return wrong_type(g, key, k, "an integer", e);
     if (i.negative || i.magnitude > UINT32_MAX)
-        return complain(g, e, ERR_INVALID, "key %.100s is %s%" PRIu64 ", expected 0 to %" PRIu32,
+        return gguf_err(g, e, ERR_INVALID, "key %.100s is %s%" PRIu64 ", expected 0 to %" PRIu32,
                         key, i.negative ? "-" : "", i.magnitude, UINT32_MAX);
     *out = (uint32_t)i.magnitude;
     return true;
@@ -301,7 +299,7 @@ static bool unknown_type(const struct gguf *g, const char *name, const struct gg
     for (int d = 0, at = 0; d < DTYPE_COUNT; d++)
         at += snprintf(types + at, sizeof types - (size_t)at, "%s%s", d ? ", " : "",
                        dtype_info((enum dtype)d)->name);
-    return complain(g, e, ERR_UNSUPPORTED,
+    return gguf_err(g, e, ERR_UNSUPPORTED,
                     "tensor %.100s is of type %s (ggml's number %" PRIu32
                     "), which is not supported; these are: %s",
                     name, t->type_name, t->ggml_type, types);
@@ -313,13 +311,13 @@ const struct gguf_tensor *gguf_want_tensor(const struct gguf *g, const char *nam
     const struct gguf_tensor *t = gguf_find_tensor(g, name);
     char is[96], want[96];
     if (!t) {
-        complain(g, e, ERR_NOT_FOUND, "tensor %.100s is missing", name);
+        gguf_err(g, e, ERR_NOT_FOUND, "tensor %.100s is missing", name);
         return NULL;
     }
     if (!has_shape(t, n_dims, dims)) {
         show_dims(is, t->n_dims, t->dims);
         show_dims(want, n_dims, dims);
-        complain(g, e, ERR_INVALID, "tensor %.100s has the dims %s, expected %s", name, is, want);
+        gguf_err(g, e, ERR_INVALID, "tensor %.100s has the dims %s, expected %s", name, is, want);
         return NULL;
     }
     if (!t->known) {

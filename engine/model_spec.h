@@ -25,8 +25,8 @@ struct model_spec {
     bool rope_freq_factors;  /* the file carries rope_freqs.weight: inv_freq[i] /= factor[i] */
     bool tied_embeddings;    /* no output.weight: the logits use token_embd */
     bool qkv_bias, o_bias, mlp_bias;
-    float attention_scale; /* 1/sqrt(head_dim) unless the model says otherwise */
-    uint64_t n_params;     /* sum of tensor elements */
+    float attention_scale;      /* 1/sqrt(head_dim) unless the model says otherwise */
+    uint64_t n_params;          /* sum of tensor elements */
     int32_t eos[MODEL_MAX_EOS]; /* ids that end a generation */
     int n_eos;
 };

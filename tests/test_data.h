@@ -44,4 +44,12 @@ static inline const char *test_corpus(void)
     return corpus ? corpus : beside;
 }
 
+/* Where the default model (config/quickstart.sh) lies if it was fetched. */
+static inline void test_default_model(char *out, size_t size)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    snprintf(out, size, "%s%s/tokend/models/SmolLM2-135M-Instruct.Q4_1.gguf",
+             cache ? cache : (home ? home : ""), cache ? "" : "/.cache");
+}
+
 #endif
