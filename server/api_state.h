@@ -1,0 +1,62 @@
+/* api_state.h: what the files of the API share. Loop thread only, but `model`, which is
+ * immutable once set and read by text workers too. */
+#ifndef TOKEND_API_STATE_H
+#define TOKEND_API_STATE_H
+
+#include "api.h"
+#include "api_error.h"
+#include "buf.h"
+#include "list.h"
+#include "metrics.h"
+#include "params.h"
+#include "prompt.h"
+
+struct api {
+    uv_loop_t *loop;
+    const struct http_server *http; /* NULL until set */
+    struct engine *engine;          /* NULL while loading */
+    const struct engine_info *info;
+    struct text_model model;
+    char **names; /* [n_names], NULL-terminated */
+    int n_names;
+    int64_t created;
+    bool has_seed;
+    uint64_t seed;
+    uint64_t n_seeded;
+    int max_queue_len;
+    double stall_limit_s;
+    bool draining, closing;
+    struct http_route *routes;
+    struct metrics metrics;
+    struct list generations;
+    int n_calls; /* bodies on the pool */
+    int n_generations;
+    int n_choices;      /* of the generations that the engine works on */
+    uint64_t n_ids;     /* makes ids unique */
+    struct buf scratch; /* one event while it is formatted */
+};
+
+const char *api_model_name(const struct api *);
+/* The field `model`: absent, or one of the names; else 404. */
+bool api_check_model(const struct api *, const json_t *body, struct api_error *e);
+/* Whether a new generation can be taken now. */
+bool api_admit(const struct api *, struct api_error *e);
+/* Whether the engine lives, as /health has it. */
+bool api_healthy(const struct api *, struct api_error *e);
+/* The seed of a request that brought none. */
+uint64_t api_next_seed(struct api *);
+/* Sends JSON and frees it; NULL is answered as out of memory. */
+void api_reply_json(struct http_request *, json_t *);
+
+/* Handlers, by file. */
+void completions_handle(struct http_request *, void *api);
+void chat_handle(struct http_request *, void *api);
+void models_list_handle(struct http_request *, void *api);
+void models_one_handle(struct http_request *, void *api);
+void tokenize_handle(struct http_request *, void *api);
+void detokenize_handle(struct http_request *, void *api);
+void health_handle(struct http_request *, void *api);
+void metrics_handle(struct http_request *, void *api);
+void version_handle(struct http_request *, void *api);
+
+#endif

@@ -1,0 +1,32 @@
+/* call.h: a body's way through a text worker.
+ *
+ * The handler starts a call; `run` parses, checks and tokenises on libuv's pool, touching
+ * only the call and the immutable model; `done` answers on the loop. When the client leaves
+ * meanwhile the result is dropped. The call frees itself. */
+#ifndef TOKEND_CALL_H
+#define TOKEND_CALL_H
+
+#include "generation.h"
+
+struct call {
+    uv_work_t work;
+    struct api *api;
+    struct http_request *http; /* loop thread; NULL: the client left */
+    char *body;
+    size_t n_body;
+    uint64_t t_arrival;
+    bool (*run)(struct call *);  /* pool; false: `error` is filled */
+    void (*done)(struct call *); /* loop; http is not NULL, run succeeded */
+    struct api_error error;
+    struct gen_input input; /* of the generating routes */
+    json_t *result;         /* of the others */
+};
+
+void call_start(struct api *, struct http_request *, bool (*run)(struct call *),
+                void (*done)(struct call *));
+/* The body as an object whose `model` has been checked; NULL and the call's error. Pool. */
+json_t *call_parse(struct call *);
+/* A `done` that sends `result`. */
+void call_reply_result(struct call *);
+
+#endif

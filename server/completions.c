@@ -1,0 +1,97 @@
+/* POST /v1/completions and /v1/chat/completions: from the body to a generation. */
+#include "api_state.h"
+#include "call.h"
+
+#include <stdlib.h>
+
+static bool read_prompts(struct call *c, const json_t *body)
+{
+    struct gen_input *in = &c->input;
+    struct prompt_options o = {
+        .add_special_tokens = in->params.add_special_tokens,
+        .keep_text = in->params.echo,
+        .keep_special = in->params.keep_special,
+        .max_prompts = (size_t)(PARAMS_MAX_CHOICES / in->params.n),
+    };
+    if (!in->chat)
+        return prompts_from_completion(&c->api->model, body, &o, &in->prompts, &c->error);
+    in->prompts.items = calloc(1, sizeof *in->prompts.items);
+    if (!in->prompts.items)
+        return api_fail_memory(&c->error);
+    in->prompts.n = 1;
+    return prompt_from_chat(&c->api->model, body, &in->prompts.items[0].tokens, &c->error);
+}
+
+/* Prompt and answer must fit the context; by default the answer may have what is left. */
+static bool fit_context(struct call *c)
+{
+    struct gen_params *p = &c->input.params;
+    int64_t limit = c->api->model.max_model_len, longest = 0;
+    for (size_t i = 0; i < c->input.prompts.n; i++)
+        if ((int64_t)c->input.prompts.items[i].tokens.n > longest)
+            longest = (int64_t)c->input.prompts.items[i].tokens.n;
+    int64_t answer = p->max_tokens < 0 ? 1 : p->max_tokens;
+    if (longest + answer > limit) {
+        c->error.n_prompt_tokens = longest;
+        c->error.n_ctx = limit;
+        return api_fail(&c->error, 400, "context_length_exceeded",
+                        c->input.chat ? "messages" : "prompt",
+                        "This model's maximum context length is %lld tokens. However, you "
+                        "requested %lld tokens (%lld in the %s, %lld in the completion). Please "
+                        "reduce the length of the %s or completion.",
+                        (long long)limit, (long long)(longest + answer), (long long)longest,
+                        c->input.chat ? "messages" : "prompt", (long long)answer,
+                        c->input.chat ? "messages" : "prompt");
+    }
+    if (p->max_tokens < 0 && p->sampling.min_tokens > limit - longest)
+        return api_bad(&c->error, "min_tokens", "min_tokens: %d is more than the %lld that fit",
+                       p->sampling.min_tokens, (long long)(limit - longest));
+    return true;
+}
+
+static bool run(struct call *c, bool chat)
+{
+    json_t *body = call_parse(c);
+    if (!body)
+        return false;
+    struct params_limits limits = {.n_vocab = c->api->model.n_vocab};
+    c->input.chat = chat;
+    bool ok = gen_params_read(body, chat, &limits, &c->input.params, &c->error) &&
+              read_prompts(c, body) && fit_context(c);
+    json_decref(body);
+    return ok;
+}
+
+static bool run_completion(struct call *c)
+{
+    return run(c, false);
+}
+
+static bool run_chat(struct call *c)
+{
+    return run(c, true);
+}
+
+static void start(struct call *c)
+{
+    generation_start(c->api, c->http, &c->input, c->t_arrival);
+}
+
+static void handle(struct api *api, struct http_request *http, bool (*work)(struct call *))
+{
+    struct api_error e = {0};
+    if (api_admit(api, &e))
+        call_start(api, http, work, start);
+    else
+        api_error_reply(http, &e);
+}
+
+void completions_handle(struct http_request *http, void *api)
+{
+    handle(api, http, run_completion);
+}
+
+void chat_handle(struct http_request *http, void *api)
+{
+    handle(api, http, run_chat);
+}

@@ -1,0 +1,376 @@
+#include "generation.h"
+
+#include "api_state.h"
+#include "reply.h"
+#include "sse.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+void gen_input_free(struct gen_input *in)
+{
+    gen_params_free(&in->params);
+    prompt_list_free(&in->prompts);
+}
+
+struct gen_prompt *generation_prompt(const struct generation *g, int choice)
+{
+    return &g->prompts[choice / g->params.n];
+}
+
+struct choice *generation_choice(const struct generation *g, int choice)
+{
+    return &generation_prompt(g, choice)->request->choices[choice % g->params.n];
+}
+
+static void free_if_done(struct generation *g)
+{
+    if (g->busy > 0 || g->n_with_engine > 0 || g->http)
+        return;
+    for (int i = 0; i < g->n_prompts; i++) {
+        request_free(g->prompts[i].request);
+        free(g->prompts[i].text);
+    }
+    for (int i = 0; g->choices && i < g->n_choices; i++)
+        choice_out_free(&g->choices[i]);
+    list_remove(&g->node);
+    g->api->n_generations--;
+    gen_params_free(&g->params);
+    free(g->choices);
+    free(g->prompts);
+    free(g);
+}
+
+static void cancel_rest(struct generation *g)
+{
+    for (int i = 0; i < g->n_prompts; i++)
+        if (g->prompts[i].with_engine && g->api->engine)
+            engine_cancel(g->api->engine, g->prompts[i].request);
+}
+
+void generation_fail(struct generation *g, const struct api_error *e)
+{
+    if (g->over)
+        return;
+    g->busy++;
+    g->over = true;
+    cancel_rest(g);
+    if (g->http && g->streaming) {
+        sse_write(g->http, api_error_json(e), &g->api->scratch);
+        sse_end(g->http);
+    } else if (g->http) {
+        api_error_reply(g->http, e);
+    }
+    g->busy--;
+    free_if_done(g);
+}
+
+static void fail_memory(struct generation *g)
+{
+    struct api_error e = {0};
+    api_fail_memory(&e);
+    generation_fail(g, &e);
+}
+
+/* The engine ended the request with an error, or by itself as cancelled (it is closing). */
+static void fail_request(struct generation *g, const struct request *r)
+{
+    struct api_error e = {0};
+    if (r->error.code == ERR_NONE)
+        api_fail(&e, 503, "draining", NULL, "the server is shutting down");
+    else if (strncmp(r->error.msg, "numerical_error", 15) == 0)
+        api_fail(&e, 500, "numerical_error", NULL,
+                 "the model's logits contain NaN or infinity for this prompt");
+    else if (r->error.code == ERR_MEMORY || r->error.code == ERR_LIMIT)
+        api_fail(&e, 503, "out_of_memory", NULL, "%s", r->error.msg);
+    else
+        api_fail(&e, 500, "internal_error", NULL, "%s", r->error.msg);
+    generation_fail(g, &e);
+}
+
+/* The reply is whole. */
+static void complete(struct generation *g)
+{
+    g->over = true;
+    if (!g->streaming) {
+        api_reply_json(g->http, reply_whole(g));
+        return;
+    }
+    if (g->params.include_usage)
+        sse_write(g->http, reply_usage_chunk(g), &g->api->scratch);
+    sse_end(g->http);
+}
+
+static bool send_event(struct generation *g, json_t *event)
+{
+    if (!event) {
+        fail_memory(g);
+        return false;
+    }
+    if (sse_write(g->http, event, &g->api->scratch))
+        return true;
+    g->over = true; /* the reader is too slow, or gone: on_http_done follows */
+    http_stream_end(g->http);
+    cancel_rest(g);
+    return false;
+}
+
+static void stream_choice(struct generation *g, int choice)
+{
+    const struct choice_out *o = &g->choices[choice];
+    bool news = o->released > o->shown || o->finish != FINISH_NONE || (g->params.echo && !o->begun);
+    if (!g->streaming || !news)
+        return;
+    if (g->chat && !o->begun && !send_event(g, reply_role_chunk(g, choice)))
+        return;
+    send_event(g, reply_chunk(g, choice));
+}
+
+/* One choice's text has moved on: tell the client, and the engine when it is to stop. */
+static void choice_moved(struct generation *g, int choice, int engine_finish)
+{
+    const struct choice_out *o = &g->choices[choice];
+    if (o->failed) {
+        fail_memory(g);
+        return;
+    }
+    if (o->finish != FINISH_NONE) {
+        g->n_open--;
+        if (engine_finish == FINISH_NONE && g->api->engine)
+            engine_stop_choice(g->api->engine, generation_prompt(g, choice)->request,
+                               choice % g->params.n);
+    }
+    stream_choice(g, choice);
+    if (!g->over && g->n_open == 0)
+        complete(g);
+}
+
+/* Reads what the engine has published of one choice, one event a token. `finish` is read
+ * first: once it is set, the number of tokens is final. */
+static void take_choice(struct generation *g, int choice)
+{
+    struct choice_out *o = &g->choices[choice];
+    const struct choice *c = generation_choice(g, choice);
+    int finish = atomic_load_explicit(&c->finish, memory_order_acquire);
+    int n = atomic_load_explicit(&c->n_tokens, memory_order_acquire);
+    bool good = finish == FINISH_STOP || finish == FINISH_LENGTH;
+    while (!g->over && o->finish == FINISH_NONE && o->n_tokens < n) {
+        bool last = good && o->n_tokens + 1 == n;
+        bool stop_token = last && finish == FINISH_STOP && c->stop_id >= 0;
+        choice_out_take(o, &g->params, g->api->model.tokenizer, c->tokens[o->n_tokens], stop_token);
+        if (last)
+            choice_out_finish(o, (enum finish_reason)finish);
+        choice_moved(g, choice, finish);
+    }
+    if (!g->over && o->finish == FINISH_NONE && good) { /* no token at all */
+        choice_out_finish(o, (enum finish_reason)finish);
+        choice_moved(g, choice, finish);
+    }
+}
+
+/* Latencies as the loop sees them. */
+static void measure(struct generation *g, struct gen_prompt *p)
+{
+    int fresh = 0, first = (int)(p - g->prompts) * g->params.n;
+    for (int i = 0; i < g->params.n; i++) {
+        int n = atomic_load_explicit(&p->request->choices[i].n_tokens, memory_order_acquire);
+        if (n - g->choices[first + i].n_tokens > fresh)
+            fresh = n - g->choices[first + i].n_tokens;
+    }
+    if (fresh == 0 || g->over)
+        return;
+    uint64_t now = uv_hrtime();
+    if (p->t_first == 0) {
+        p->t_first = p->t_last = now;
+        histogram_add(&g->api->metrics.ttft, (double)(now - g->t_arrival) * 1e-9, 1);
+        fresh--;
+    }
+    if (fresh > 0)
+        histogram_add(&g->api->metrics.itl, (double)(now - p->t_last) * 1e-9 / fresh,
+                      (uint64_t)fresh);
+    p->t_last = now;
+}
+
+static void handed_back(struct generation *g, struct gen_prompt *p)
+{
+    p->with_engine = false;
+    g->n_with_engine--;
+    g->api->n_choices -= g->params.n;
+    metrics_request(&g->api->metrics, p->request);
+    for (int i = 0; i < g->params.n && !g->over; i++) {
+        int finish = atomic_load(&p->request->choices[i].finish);
+        if (finish != FINISH_STOP && finish != FINISH_LENGTH)
+            fail_request(g, p->request);
+    }
+}
+
+void generation_news(struct request *r)
+{
+    struct gen_prompt *p = r->user;
+    struct generation *g = p->gen;
+    int first = (int)(p - g->prompts) * g->params.n;
+    g->busy++;
+    measure(g, p);
+    for (int i = 0; i < g->params.n && !g->over; i++)
+        take_choice(g, first + i);
+    if (atomic_load(&r->ended))
+        handed_back(g, p);
+    g->busy--;
+    free_if_done(g);
+}
+
+void generation_engine_closed(struct generation *g)
+{
+    g->busy++;
+    for (int i = 0; i < g->n_prompts; i++)
+        if (g->prompts[i].with_engine)
+            generation_news(g->prompts[i].request);
+    g->busy--;
+    free_if_done(g);
+}
+
+static void on_http_done(struct http_request *http, void *user, bool gone)
+{
+    struct generation *g = user;
+    g->http = NULL;
+    g->over = true;
+    if (gone || g->n_open > 0)
+        cancel_rest(g);
+    free_if_done(g);
+}
+
+static void make_id(struct generation *g)
+{
+    unsigned char bytes[12];
+    char hex[2 * sizeof bytes + 1];
+    if (uv_random(NULL, NULL, bytes, sizeof bytes, 0, NULL) != 0)
+        memset(bytes, 0, sizeof bytes);
+    uint64_t n = g->api->n_ids++; /* unique even without random numbers */
+    for (size_t i = 0; i < sizeof n; i++)
+        bytes[i] ^= (unsigned char)(n >> (8 * i));
+    for (size_t i = 0; i < sizeof bytes; i++)
+        snprintf(hex + 2 * i, 3, "%02x", bytes[i]);
+    snprintf(g->id, sizeof g->id, "%s%s", g->chat ? "chatcmpl-" : "cmpl-", hex);
+}
+
+/* Moves what *in holds. NULL: out of memory; *in is as before. */
+static struct generation *make(struct api *api, struct gen_input *in)
+{
+    struct generation *g = calloc(1, sizeof *g);
+    size_t n_choices = in->prompts.n * (size_t)in->params.n;
+    struct gen_prompt *prompts = calloc(in->prompts.n, sizeof *prompts);
+    struct choice_out *choices = calloc(n_choices, sizeof *choices);
+    if (!g || !prompts || !choices) {
+        free(g);
+        free(prompts);
+        free(choices);
+        return NULL;
+    }
+    g->api = api;
+    g->params = in->params;
+    in->params = (struct gen_params){0};
+    g->chat = in->chat;
+    g->created = time(NULL);
+    g->n_prompts = (int)in->prompts.n;
+    g->n_choices = g->n_open = (int)n_choices;
+    g->prompts = prompts;
+    g->choices = choices;
+    list_push_back(&api->generations, &g->node);
+    api->n_generations++;
+    make_id(g);
+    return g;
+}
+
+static struct sampling_params sampling_of(const struct generation *g, int n_prompt)
+{
+    struct sampling_params s = g->params.sampling;
+    int64_t max = g->params.max_tokens;
+    if (max < 0)
+        max = g->api->model.max_model_len - n_prompt;
+    s.max_tokens = (int)max;
+    if (max == 0 && s.n_prompt_logprobs < 0)
+        s.n_prompt_logprobs = 0; /* nothing to generate: the engine needs something to do */
+    return s;
+}
+
+static bool make_requests(struct generation *g, struct prompt_list *list)
+{
+    for (int i = 0; i < g->n_prompts; i++) {
+        struct prompt *from = &list->items[i];
+        struct gen_prompt *p = &g->prompts[i];
+        int n = (int)from->tokens.n;
+        struct sampling_params s = sampling_of(g, n);
+        p->gen = g;
+        p->request = request_new(from->tokens.ids, n, g->params.n, &s);
+        if (!p->request)
+            return false;
+        from->tokens = (struct token_list){0};
+        p->request->user = p;
+        p->text = from->text;
+        p->n_text = from->n_text;
+        from->text = NULL;
+    }
+    return true;
+}
+
+static void fail_submit(struct generation *g, const struct err *err)
+{
+    struct api_error e = {0};
+    if (err->code == ERR_LIMIT)
+        api_fail(&e, 400, "context_length_exceeded", g->chat ? "messages" : "prompt", "%s",
+                 err->msg);
+    else if (err->code == ERR_DEVICE)
+        api_fail(&e, 503, "engine_dead", NULL, "%s", err->msg);
+    else
+        api_fail_err(&e, g->chat ? "messages" : "prompt", err);
+    generation_fail(g, &e);
+}
+
+static void submit(struct generation *g)
+{
+    for (int i = 0; i < g->n_prompts && !g->over; i++) {
+        struct gen_prompt *p = &g->prompts[i];
+        struct err err = {0};
+        p->with_engine = true;
+        if (engine_submit(g->api->engine, p->request, &err)) {
+            g->n_with_engine++;
+            g->api->n_choices += g->params.n;
+            continue;
+        }
+        p->with_engine = false;
+        fail_submit(g, &err);
+    }
+}
+
+void generation_start(struct api *api, struct http_request *http, struct gen_input *in,
+                      uint64_t t_arrival)
+{
+    struct api_error e = {0};
+    if (!in->params.has_seed)
+        in->params.sampling.seed = api_next_seed(api);
+    struct generation *g = api->closing ? NULL : make(api, in);
+    if (!g) {
+        if (api->closing)
+            api_fail(&e, 503, "draining", NULL, "the server is shutting down");
+        else
+            api_fail_memory(&e);
+        api_error_reply(http, &e);
+        return;
+    }
+    g->busy++;
+    g->http = http;
+    g->t_arrival = t_arrival;
+    http_set_user(http, g, on_http_done);
+    if (make_requests(g, &in->prompts))
+        submit(g);
+    else
+        fail_memory(g);
+    if (!g->over && g->params.stream) {
+        http_stream_begin(http, 200, "text/event-stream");
+        g->streaming = true;
+    }
+    g->busy--;
+    free_if_done(g);
+}

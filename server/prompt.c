@@ -1,0 +1,257 @@
+#include "prompt.h"
+
+#include "detokenize.h"
+#include "json_in.h"
+#include "messages.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+void prompt_list_free(struct prompt_list *l)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        token_list_free(&l->items[i].tokens);
+        free(l->items[i].text);
+    }
+    free(l->items);
+    *l = (struct prompt_list){0};
+}
+
+bool prompt_has_tokenizer(const struct text_model *m, struct api_error *e)
+{
+    return m->tokenizer || api_fail(e, 400, "unsupported_parameter", NULL,
+                                    "this model's file has no tokenizer: send token ids to "
+                                    "/v1/completions");
+}
+
+static bool add_bos(const struct text_model *m, struct token_list *out, struct api_error *e)
+{
+    int32_t bos = tokenizer_bos(m->tokenizer);
+    if (bos < 0 || !tokenizer_adds_bos(m->tokenizer))
+        return true;
+    if (out->n > 0 && out->ids[0] == bos)
+        return true;
+    if (!token_list_add(out, bos))
+        return api_fail_memory(e);
+    memmove(out->ids + 1, out->ids, (out->n - 1) * sizeof *out->ids);
+    out->ids[0] = bos;
+    return true;
+}
+
+bool prompt_encode(const struct text_model *m, const char *text, size_t n, enum control_rule rule,
+                   bool special, struct token_list *out, struct api_error *e)
+{
+    struct err err;
+    if (!prompt_has_tokenizer(m, e))
+        return false;
+    if (!tokenizer_encode(m->tokenizer, text, n, rule, NULL, 0, out, &err))
+        return api_fail_err(e, "prompt", &err);
+    if (!special)
+        return true;
+    if (!add_bos(m, out, e))
+        return false;
+    int32_t eos = tokenizer_eos(m->tokenizer);
+    if (eos >= 0 && tokenizer_adds_eos(m->tokenizer) && !token_list_add(out, eos))
+        return api_fail_memory(e);
+    return true;
+}
+
+bool prompt_read_ids(const struct text_model *m, const json_t *array, const char *name,
+                     struct token_list *out, struct api_error *e)
+{
+    for (size_t i = 0; i < json_array_size(array); i++) {
+        int64_t id;
+        char where[64];
+        snprintf(where, sizeof where, "%.40s[%zu]", name, i);
+        if (!json_in_int(json_array_get(array, i), where, 0, m->n_vocab - 1, &id, e))
+            return false;
+        if (!token_list_add(out, (int32_t)id))
+            return api_fail_memory(e);
+    }
+    return true;
+}
+
+static bool text_prompt(const struct text_model *m, const json_t *v, const struct prompt_options *o,
+                        struct prompt *p, struct api_error *e)
+{
+    size_t n = json_string_length(v);
+    if (!prompt_encode(m, json_string_value(v), n, CONTROL_ALL, o->add_special_tokens, &p->tokens,
+                       e))
+        return false;
+    if (!o->keep_text)
+        return true;
+    p->text = malloc(n + 1);
+    if (!p->text)
+        return api_fail_memory(e);
+    memcpy(p->text, json_string_value(v), n);
+    p->n_text = n;
+    return true;
+}
+
+static bool id_prompt(const struct text_model *m, const json_t *v, const struct prompt_options *o,
+                      struct prompt *p, struct api_error *e)
+{
+    if (!prompt_read_ids(m, v, "prompt", &p->tokens, e))
+        return false;
+    if (!o->keep_text)
+        return true;
+    struct buf text = {0};
+    detokenize_all(m->tokenizer, p->tokens.ids, p->tokens.n, !o->keep_special, &text);
+    if (text.failed) {
+        buf_free(&text);
+        return api_fail_memory(e);
+    }
+    p->text = text.data;
+    p->n_text = text.len;
+    return true;
+}
+
+static bool one_prompt(const struct text_model *m, const json_t *v, const struct prompt_options *o,
+                       struct prompt_list *out, struct api_error *e)
+{
+    struct prompt *p = &out->items[out->n++];
+    if (!(json_is_string(v) ? text_prompt : id_prompt)(m, v, o, p, e))
+        return false;
+    return p->tokens.n > 0 ||
+           api_bad(e, "prompt", "prompt: it has no tokens; at least one is needed");
+}
+
+/* Whether the array is itself one prompt (of ids), or a list of prompts. */
+static bool is_id_list(const json_t *v)
+{
+    return json_is_number(json_array_get(v, 0));
+}
+
+bool prompts_from_completion(const struct text_model *m, const json_t *body,
+                             const struct prompt_options *o, struct prompt_list *out,
+                             struct api_error *e)
+{
+    const json_t *v = field(body, "prompt");
+    if (!json_is_string(v) && !json_is_array(v))
+        return api_fail(e, 400, v ? "invalid_type" : "missing_field", "prompt",
+                        "prompt: expected a string, an array of strings, of token ids or of "
+                        "arrays of token ids, got %s",
+                        json_in_kind(v));
+    if (json_is_array(v) && json_array_size(v) == 0)
+        return api_bad(e, "prompt", "prompt: the array is empty");
+    bool single = json_is_string(v) || is_id_list(v);
+    size_t n = single ? 1 : json_array_size(v);
+    if (n > o->max_prompts)
+        return api_bad(e, "prompt",
+                       "prompt: %zu prompts are more than the %zu that fit one request", n,
+                       o->max_prompts);
+    out->items = calloc(n, sizeof *out->items);
+    if (!out->items)
+        return api_fail_memory(e);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *item = single ? v : json_array_get(v, i);
+        if (!json_is_string(item) && !json_is_array(item))
+            return api_fail(e, 400, "invalid_type", "prompt",
+                            "prompt[%zu]: expected a string or an array of token ids, got %s", i,
+                            json_in_kind(item));
+        if (!one_prompt(m, item, o, out, e))
+            return false;
+    }
+    return true;
+}
+
+static void set_token(json_t *context, const char *name, const struct tokenizer *t, int32_t id)
+{
+    if (id < 0)
+        return;
+    size_t n;
+    const char *piece = tokenizer_piece(t, id, &n);
+    json_t *text = json_stringn(piece, n);
+    if (text)
+        json_object_set_new(context, name, text);
+}
+
+static bool add_kwargs(json_t *context, const json_t *kwargs, struct api_error *e)
+{
+    static const char *const name = "chat_template_kwargs";
+    if (!kwargs)
+        return true;
+    if (!json_is_object(kwargs))
+        return api_fail(e, 400, "invalid_type", name, "%s: expected an object, got %s", name,
+                        json_in_kind(kwargs));
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)kwargs, key, v)
+    {
+        if (json_object_get(context, key) || strstr(key, "_token"))
+            return api_bad(e, name, "%s: \"%.60s\" is set by the server", name, key);
+        json_object_set(context, key, v);
+    }
+    return true;
+}
+
+/* The template's variables. */
+static json_t *make_context(const struct text_model *m, const json_t *body, struct api_error *e)
+{
+    bool generation_prompt = true;
+    if (!field_bool(body, "add_generation_prompt", &generation_prompt, e))
+        return NULL;
+    json_t *messages = messages_normalise(json_object_get(body, "messages"), e);
+    if (!messages)
+        return NULL;
+    json_t *context = json_pack("{s:o, s:n, s:n, s:b}", "messages", messages, "tools", "documents",
+                                "add_generation_prompt", generation_prompt);
+    if (!context) {
+        api_fail_memory(e);
+        return NULL;
+    }
+    set_token(context, "bos_token", m->tokenizer, tokenizer_bos(m->tokenizer));
+    set_token(context, "eos_token", m->tokenizer, tokenizer_eos(m->tokenizer));
+    if (!add_kwargs(context, field(body, "chat_template_kwargs"), e)) {
+        json_decref(context);
+        return NULL;
+    }
+    return context;
+}
+
+static bool render(const struct text_model *m, const json_t *context, struct rendered *out,
+                   struct api_error *e)
+{
+    static const char *const trusted[] = {"bos_token", "eos_token", NULL};
+    time_t now = time(NULL);
+    struct tm tm;
+    localtime_r(&now, &tm);
+    struct template_input in = {
+        .context = context, .trusted = trusted, .now = now, .utc_offset = (int)tm.tm_gmtoff};
+    struct err err;
+    return template_render(m->template, &in, out, &err) || api_fail_err(e, "messages", &err);
+}
+
+static bool encode_rendered(const struct text_model *m, const struct rendered *r,
+                            struct token_list *out, struct api_error *e)
+{
+    struct err err;
+    if (!tokenizer_encode(m->tokenizer, r->text.data ? r->text.data : "", r->text.len,
+                          CONTROL_SPANS, r->template_spans, r->n_spans, out, &err))
+        return api_fail_err(e, "messages", &err);
+    if (!add_bos(m, out, e))
+        return false;
+    return out->n > 0 ||
+           api_bad(e, "messages", "messages: the chat template made no tokens of them");
+}
+
+bool prompt_from_chat(const struct text_model *m, const json_t *body, struct token_list *out,
+                      struct api_error *e)
+{
+    if (!prompt_has_tokenizer(m, e))
+        return false;
+    if (!m->template)
+        return api_fail(e, 400, "unsupported_parameter", "messages",
+                        "this model has no chat template: use /v1/completions, or start the "
+                        "server with --chat-template FILE");
+    json_t *context = make_context(m, body, e);
+    if (!context)
+        return false;
+    struct rendered r = {0};
+    bool ok = render(m, context, &r, e) && encode_rendered(m, &r, out, e);
+    rendered_free(&r);
+    json_decref(context);
+    return ok;
+}

@@ -1,0 +1,54 @@
+/* prompt.h: from a request's body to token ids.
+ *
+ * Raw prompts of /v1/completions are the client's own template: control tokens in them are
+ * recognised. In chat only what the template wrote can be control (promise 9). BOS is added
+ * when the model wants it and the text does not begin with it already. Any thread. */
+#ifndef TOKEND_PROMPT_H
+#define TOKEND_PROMPT_H
+
+#include "api_error.h"
+#include "template.h"
+#include "tokenizer.h"
+
+/* What texts are made with. Immutable; shared with the text workers. */
+struct text_model {
+    const struct tokenizer *tokenizer; /* NULL: the model file has none; ids only */
+    const struct template *template;   /* NULL: no chat template */
+    int n_vocab;
+    int max_model_len;
+};
+
+struct prompt {
+    struct token_list tokens;
+    char *text; /* the prompt as echo shows it, or NULL */
+    size_t n_text;
+};
+
+struct prompt_list { /* zeroed = empty; free with prompt_list_free */
+    struct prompt *items;
+    size_t n;
+};
+void prompt_list_free(struct prompt_list *);
+
+struct prompt_options {
+    bool add_special_tokens, keep_text, keep_special;
+    size_t max_prompts;
+};
+
+/* The field `prompt`: a string, strings, ids, or lists of ids. */
+bool prompts_from_completion(const struct text_model *, const json_t *body,
+                             const struct prompt_options *, struct prompt_list *out,
+                             struct api_error *e);
+/* The field `messages` through the chat template. */
+bool prompt_from_chat(const struct text_model *, const json_t *body, struct token_list *out,
+                      struct api_error *e);
+
+bool prompt_has_tokenizer(const struct text_model *, struct api_error *e);
+/* Encodes a text; special: adds BOS (and EOS) where the model wants them. */
+bool prompt_encode(const struct text_model *, const char *text, size_t n, enum control_rule,
+                   bool special, struct token_list *out, struct api_error *e);
+/* Reads an array of ids, each checked. `name` is the field. */
+bool prompt_read_ids(const struct text_model *, const json_t *array, const char *name,
+                     struct token_list *out, struct api_error *e);
+
+#endif

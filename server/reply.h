@@ -1,0 +1,18 @@
+/* reply.h: the shapes of OpenAI's completions and chat replies, whole and in chunks. All
+ * functions return new JSON, or NULL when out of memory. Loop thread only. */
+#ifndef TOKEND_REPLY_H
+#define TOKEND_REPLY_H
+
+#include "generation.h"
+
+#include <jansson.h>
+
+json_t *reply_whole(struct generation *);
+/* The first chunk of a chat choice: its role. */
+json_t *reply_role_chunk(struct generation *, int choice);
+/* What is released and not yet sent of a choice, and its finish reason when it has one. */
+json_t *reply_chunk(struct generation *, int choice);
+/* "choices":[] and the usage. */
+json_t *reply_usage_chunk(struct generation *);
+
+#endif

@@ -1,0 +1,97 @@
+/* POST /tokenize and /detokenize. */
+#include "api_state.h"
+#include "call.h"
+#include "detokenize.h"
+#include "json_in.h"
+
+static json_t *tokens_json(const struct token_list *l)
+{
+    json_t *a = json_array();
+    for (size_t i = 0; i < l->n; i++)
+        json_array_append_new(a, json_integer(l->ids[i]));
+    return a;
+}
+
+/* vLLM's clients send `prompt` (special tokens added by default), llama.cpp's `content`
+ * (`add_special`, off by default). */
+static bool encode_text(struct call *c, const json_t *body, struct token_list *out)
+{
+    bool parse_special = false;
+    const json_t *text = field(body, "prompt");
+    bool special = text != NULL;
+    if (!text)
+        text = field(body, "content");
+    if (!text)
+        return api_fail(&c->error, 400, "missing_field", "prompt",
+                        "expected one of the fields prompt, content and messages");
+    if (!json_is_string(text))
+        return api_fail(&c->error, 400, "invalid_type", special ? "prompt" : "content",
+                        "%s: expected a string, got %s", special ? "prompt" : "content",
+                        json_in_kind(text));
+    return field_bool(body, "add_special", &special, &c->error) &&
+           field_bool(body, "add_special_tokens", &special, &c->error) &&
+           field_bool(body, "parse_special", &parse_special, &c->error) &&
+           prompt_encode(&c->api->model, json_string_value(text), json_string_length(text),
+                         parse_special ? CONTROL_ALL : CONTROL_NONE, special, out, &c->error);
+}
+
+static bool run_tokenize(struct call *c)
+{
+    json_t *body = call_parse(c);
+    if (!body)
+        return false;
+    struct token_list ids = {0};
+    bool ok = field(body, "messages") ? prompt_from_chat(&c->api->model, body, &ids, &c->error)
+                                      : encode_text(c, body, &ids);
+    if (ok)
+        c->result = json_pack("{s:I, s:i, s:o}", "count", (json_int_t)ids.n, "max_model_len",
+                              c->api->model.max_model_len, "tokens", tokens_json(&ids));
+    token_list_free(&ids);
+    json_decref(body);
+    return ok;
+}
+
+static bool run_detokenize(struct call *c)
+{
+    json_t *body = call_parse(c);
+    if (!body)
+        return false;
+    struct token_list ids = {0};
+    struct buf text = {0};
+    const json_t *tokens = field(body, "tokens");
+    bool ok =
+        json_is_array(tokens)
+            ? prompt_read_ids(&c->api->model, tokens, "tokens", &ids, &c->error)
+            : api_fail(&c->error, 400, tokens ? "invalid_type" : "missing_field", "tokens",
+                       "tokens: expected an array of token ids, got %s", json_in_kind(tokens));
+    ok = ok && prompt_has_tokenizer(&c->api->model, &c->error);
+    if (ok) {
+        detokenize_all(c->api->model.tokenizer, ids.ids, ids.n, false, &text);
+        const char *s = text.len ? text.data : "";
+        ok = !text.failed;
+        c->result = json_pack("{s:s%, s:s%}", "prompt", s, text.len, "content", s, text.len);
+    }
+    buf_free(&text);
+    token_list_free(&ids);
+    json_decref(body);
+    return ok;
+}
+
+static void start(struct api *api, struct http_request *http, bool (*run)(struct call *))
+{
+    struct api_error e = {0};
+    if (api->engine)
+        call_start(api, http, run, call_reply_result);
+    else if (!api_healthy(api, &e))
+        api_error_reply(http, &e);
+}
+
+void tokenize_handle(struct http_request *http, void *api)
+{
+    start(api, http, run_tokenize);
+}
+
+void detokenize_handle(struct http_request *http, void *api)
+{
+    start(api, http, run_detokenize);
+}
