@@ -1,0 +1,231 @@
+#include "bpe.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Symbols are a linked list over an array whose index is the offset of the first byte. */
+struct bpe_symbol {
+    int32_t id;         /* -1: merged into its left neighbour */
+    int32_t prev, next; /* -1: none */
+    uint32_t rank;      /* of the merge with the next symbol; NO_RANK: none */
+};
+
+static const uint32_t NO_RANK = UINT32_MAX;
+
+static uint32_t merge_place(const struct bpe *b, int32_t left, int32_t right)
+{
+    uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+    return (uint32_t)(hash_mix(pair ^ b->key[0], b->key[1]) >> 32);
+}
+
+/* The slot of the pair, or the empty one where it belongs. */
+static struct merge_slot *merge_slot(const struct bpe *b, int32_t left, int32_t right)
+{
+    for (uint32_t i = merge_place(b, left, right) & b->merge_mask;; i = (i + 1) & b->merge_mask) {
+        struct merge_slot *m = &b->merges[i];
+        if (m->left < 0 || (m->left == left && m->right == right))
+            return m;
+    }
+}
+
+bool bpe_init(struct bpe *b, const struct gguf_str *pieces, size_t n_vocab, size_t n_merges,
+              struct err *e)
+{
+    *b = (struct bpe){0};
+    memset(b->byte_token, 0xFF, sizeof b->byte_token);
+    if (n_merges > UINT32_MAX / 4)
+        return err_set(e, ERR_LIMIT, "%zu merges: at most %u", n_merges, UINT32_MAX / 4);
+    uint32_t cap = 16;
+    while (cap < n_merges * 2)
+        cap *= 2;
+    b->merges = malloc(cap * sizeof *b->merges);
+    if (!b->merges || !string_table_init(&b->words, pieces, n_vocab))
+        return err_set(e, ERR_MEMORY, "out of memory for a vocabulary of %zu tokens", n_vocab);
+    memset(b->merges, 0xFF, cap * sizeof *b->merges);
+    b->merge_mask = cap - 1;
+    hash_key(b->key);
+    b->key[1] |= 1;
+    return true;
+}
+
+void bpe_add_merge(struct bpe *b, int32_t left, int32_t right, int32_t result, uint32_t rank)
+{
+    struct merge_slot *m = merge_slot(b, left, right);
+    if (m->left < 0)
+        *m = (struct merge_slot){.left = left, .right = right, .rank = rank, .result = result};
+}
+
+bool bpe_finish(struct bpe *b, const bool *whole, size_t n_vocab, bool ignore_merges, struct err *e)
+{
+    struct string_table words = b->words; /* filled aside: encoding must not find words yet */
+    b->words = (struct string_table){0};
+    struct bpe_scratch scratch = {0};
+    struct token_list ids = {0};
+    bool ok = true;
+    for (size_t i = 0; ok && i < n_vocab; i++) {
+        const struct gguf_str *piece = &words.strings[i];
+        if (!whole[i] || piece->len == 0)
+            continue;
+        ids.n = 0;
+        size_t bad_at;
+        struct err why = {0};
+        if (!ignore_merges &&
+            !bpe_encode(b, piece->data, piece->len, &scratch, &ids, &bad_at, &why) &&
+            why.code == ERR_MEMORY)
+            ok = err_set(e, ERR_MEMORY, "%s", why.msg);
+        if (ignore_merges || (ids.n == 1 && ids.ids[0] == (int32_t)i))
+            string_table_add(&words, (int32_t)i);
+    }
+    b->words = words;
+    bpe_scratch_free(&scratch);
+    token_list_free(&ids);
+    return ok;
+}
+
+void bpe_free(struct bpe *b)
+{
+    free(b->merges);
+    string_table_free(&b->words);
+    *b = (struct bpe){0};
+}
+
+/* The heap orders rank before place, so that of equal merges the leftmost is first. An entry
+ * is void when the symbol's rank is no longer its own. */
+static uint64_t heap_entry(uint32_t rank, int32_t at)
+{
+    return (uint64_t)rank << 32 | (uint32_t)at;
+}
+
+static void sift_down(uint64_t *heap, size_t n, size_t i)
+{
+    uint64_t x = heap[i];
+    for (size_t child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && heap[child + 1] < heap[child])
+            child++;
+        if (heap[child] >= x)
+            break;
+        heap[i] = heap[child];
+    }
+    heap[i] = x;
+}
+
+static void heap_push(uint64_t *heap, size_t *n, uint64_t x)
+{
+    size_t i = (*n)++;
+    for (; i > 0 && heap[(i - 1) / 2] > x; i = (i - 1) / 2)
+        heap[i] = heap[(i - 1) / 2];
+    heap[i] = x;
+}
+
+static uint64_t heap_pop(uint64_t *heap, size_t *n)
+{
+    uint64_t top = heap[0];
+    heap[0] = heap[--*n];
+    if (*n)
+        sift_down(heap, *n, 0);
+    return top;
+}
+
+/* Every merge takes one entry out and puts at most two in, and there are less than n merges:
+ * 2n entries are enough. */
+static bool reserve(struct bpe_scratch *s, size_t n, struct err *e)
+{
+    if (n <= s->cap)
+        return true;
+    size_t cap = n < 256 ? 256 : n;
+    bpe_scratch_free(s);
+    s->symbols = malloc(cap * sizeof *s->symbols);
+    s->heap = malloc(2 * cap * sizeof *s->heap);
+    if (!s->symbols || !s->heap)
+        return err_set(e, ERR_MEMORY, "out of memory for a word of %zu bytes", n);
+    s->cap = cap;
+    return true;
+}
+
+void bpe_scratch_free(struct bpe_scratch *s)
+{
+    free(s->symbols);
+    free(s->heap);
+    *s = (struct bpe_scratch){0};
+}
+
+static bool start_symbols(const struct bpe *b, const char *word, size_t n, struct bpe_symbol *s,
+                          size_t *bad_at, struct err *e)
+{
+    for (size_t i = 0; i < n; i++) {
+        unsigned char byte = (unsigned char)word[i];
+        s[i] = (struct bpe_symbol){.id = b->byte_token[byte],
+                                   .prev = (int32_t)i - 1,
+                                   .next = i + 1 < n ? (int32_t)i + 1 : -1,
+                                   .rank = NO_RANK};
+        if (s[i].id < 0) {
+            *bad_at = i;
+            return err_set(e, ERR_UNSUPPORTED, "the vocabulary has no token for byte 0x%02X", byte);
+        }
+    }
+    return true;
+}
+
+static size_t start_heap(const struct bpe *b, struct bpe_symbol *s, size_t n, uint64_t *heap)
+{
+    size_t n_heap = 0;
+    for (size_t i = 0; i + 1 < n; i++) {
+        const struct merge_slot *m = merge_slot(b, s[i].id, s[i + 1].id);
+        if (m->left < 0)
+            continue;
+        s[i].rank = m->rank;
+        heap[n_heap++] = heap_entry(m->rank, (int32_t)i);
+    }
+    for (size_t i = n_heap / 2; i-- > 0;)
+        sift_down(heap, n_heap, i);
+    return n_heap;
+}
+
+/* After a change at `at`: the merge of it with its right neighbour. */
+static void renew_pair(const struct bpe *b, struct bpe_symbol *s, int32_t at, uint64_t *heap,
+                       size_t *n_heap)
+{
+    s[at].rank = NO_RANK;
+    if (s[at].next < 0)
+        return;
+    const struct merge_slot *m = merge_slot(b, s[at].id, s[s[at].next].id);
+    if (m->left < 0)
+        return;
+    s[at].rank = m->rank;
+    heap_push(heap, n_heap, heap_entry(m->rank, at));
+}
+
+static void merge_all(const struct bpe *b, struct bpe_symbol *s, uint64_t *heap, size_t n_heap)
+{
+    while (n_heap) {
+        uint64_t top = heap_pop(heap, &n_heap);
+        int32_t at = (int32_t)(uint32_t)top;
+        if (s[at].id < 0 || s[at].rank != top >> 32)
+            continue;
+        int32_t right = s[at].next;
+        s[at].id = merge_slot(b, s[at].id, s[right].id)->result;
+        s[at].next = s[right].next;
+        s[right].id = -1;
+        if (s[at].next >= 0)
+            s[s[at].next].prev = at;
+        renew_pair(b, s, at, heap, &n_heap);
+        if (s[at].prev >= 0)
+            renew_pair(b, s, s[at].prev, heap, &n_heap);
+    }
+}
+
+bool bpe_encode(const struct bpe *b, const char *word, size_t n, struct bpe_scratch *scratch,
+                struct token_list *out, size_t *bad_at, struct err *e)
+{
+    int32_t whole = string_table_find(&b->words, word, n);
+    if (whole >= 0)
+        return token_list_add(out, whole) || err_set(e, ERR_MEMORY, "out of memory for token ids");
+    if (!reserve(scratch, n, e) || !start_symbols(b, word, n, scratch->symbols, bad_at, e))
+        return false;
+    struct bpe_symbol *s = scratch->symbols;
+    merge_all(b, s, scratch->heap, start_heap(b, s, n, scratch->heap));
+    for (int32_t i = 0; i >= 0; i = s[i].next)
+        if (!token_list_add(out, s[i].id))
+            return err_set(e, ERR_MEMORY, "out of memory for token ids");
+    return true;
+}

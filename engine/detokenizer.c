@@ -1,0 +1,51 @@
+#include "tokenizer.h"
+#include "utf8.h"
+
+#include <string.h>
+
+/* detokenizer.held is always the start of a character: a lead byte and bytes that may follow
+ * it. A byte that may not follow ends the run, which is what Unicode calls a maximal subpart. */
+
+static size_t put_replacement(char *out)
+{
+    memcpy(out, "\xEF\xBF\xBD", 3);
+    return 3;
+}
+
+static size_t add_byte(struct detokenizer *d, unsigned char b, char *out)
+{
+    size_t at = 0;
+    if (d->n_held && !utf8_continues((unsigned char)d->held[0], d->n_held, b)) {
+        at += put_replacement(out);
+        d->n_held = 0;
+    }
+    if (d->n_held == 0 && utf8_length(b) == 0)
+        return at + put_replacement(out + at);
+    d->held[d->n_held++] = (char)b;
+    if (d->n_held < utf8_length((unsigned char)d->held[0]))
+        return at;
+    memcpy(out + at, d->held, (size_t)d->n_held);
+    at += (size_t)d->n_held;
+    d->n_held = 0;
+    return at;
+}
+
+size_t detokenizer_add(struct detokenizer *d, const struct tokenizer *t, int32_t id,
+                       bool skip_special, char *out)
+{
+    if (skip_special && tokenizer_is_control(t, id))
+        return 0;
+    size_t n, at = 0;
+    const char *piece = tokenizer_piece(t, id, &n);
+    for (size_t i = 0; i < n; i++)
+        at += add_byte(d, (unsigned char)piece[i], out + at);
+    return at;
+}
+
+size_t detokenizer_flush(struct detokenizer *d, char *out)
+{
+    if (d->n_held == 0)
+        return 0;
+    d->n_held = 0;
+    return put_replacement(out);
+}

@@ -1,0 +1,219 @@
+#include "special_tokens.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A node stands for the end of some token, read backwards from its last byte. Node 0 is the
+ * root and also means "none" in links. */
+struct node {
+    uint32_t child, sibling; /* the first child; the next child of the same parent */
+    uint32_t fail;           /* the longest other node that is a prefix of this node's text */
+    uint32_t nearest[N_SPECIAL_KINDS]; /* on the way of fail links, from here on: the first
+                                        * node that is a whole token of the kind */
+    uint32_t depth;                    /* bytes */
+    int32_t id;                        /* the token that this node is, or -1 */
+    uint8_t byte, kind;
+};
+
+struct special_tokens {
+    struct node *nodes;
+    uint32_t n_nodes;
+    uint32_t first[256]; /* the root's children by byte */
+};
+
+enum { MAX_NODES = 4 << 20 };
+
+static uint32_t find_child(const struct special_tokens *t, uint32_t node, unsigned char byte)
+{
+    if (node == 0)
+        return t->first[byte];
+    uint32_t c = t->nodes[node].child;
+    while (c && t->nodes[c].byte != byte)
+        c = t->nodes[c].sibling;
+    return c;
+}
+
+static uint32_t add_child(struct special_tokens *t, uint32_t node, unsigned char byte)
+{
+    uint32_t c = t->n_nodes++;
+    t->nodes[c] = (struct node){.sibling = t->nodes[node].child,
+                                .byte = byte,
+                                .id = -1,
+                                .depth = t->nodes[node].depth + 1,
+                                .kind = SPECIAL_NOT};
+    t->nodes[node].child = c;
+    if (node == 0)
+        t->first[byte] = c;
+    return c;
+}
+
+/* Of equal texts the more guarded kind wins, then the first token. */
+static void add_token(struct special_tokens *t, const struct gguf_str *piece, uint8_t kind,
+                      int32_t id)
+{
+    uint32_t node = 0;
+    for (size_t i = piece->len; i-- > 0;) {
+        unsigned char byte = (unsigned char)piece->data[i];
+        uint32_t c = find_child(t, node, byte);
+        node = c ? c : add_child(t, node, byte);
+    }
+    struct node *end = &t->nodes[node];
+    if (end->id < 0 || kind > end->kind) {
+        end->id = id;
+        end->kind = kind;
+    }
+}
+
+static uint32_t step(const struct special_tokens *t, uint32_t node, unsigned char byte)
+{
+    for (;;) {
+        uint32_t c = find_child(t, node, byte);
+        if (c || node == 0)
+            return c;
+        node = t->nodes[node].fail;
+    }
+}
+
+/* Breadth first, so that the shorter nodes that a link may lead to are done. */
+static bool link_nodes(struct special_tokens *t)
+{
+    uint32_t *queue = malloc(t->n_nodes * sizeof *queue);
+    if (!queue)
+        return false;
+    uint32_t n = 1;
+    queue[0] = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t u = queue[i];
+        for (uint32_t c = t->nodes[u].child; c; c = t->nodes[c].sibling) {
+            struct node *node = &t->nodes[c];
+            node->fail = u ? step(t, t->nodes[u].fail, node->byte) : 0;
+            memcpy(node->nearest, t->nodes[node->fail].nearest, sizeof node->nearest);
+            if (node->id >= 0)
+                node->nearest[node->kind] = c;
+            queue[n++] = c;
+        }
+    }
+    free(queue);
+    return true;
+}
+
+struct special_tokens *special_tokens_new(const struct gguf_str *pieces, const uint8_t *kinds,
+                                          size_t n_vocab, struct err *e)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < n_vocab; i++) {
+        if (kinds[i] != SPECIAL_NOT)
+            bytes += pieces[i].len; /* cannot overflow: the pieces are in memory */
+        if (bytes >= MAX_NODES) {
+            err_set(e, ERR_LIMIT, "control and user-defined tokens hold more than %d bytes",
+                    MAX_NODES);
+            return NULL;
+        }
+    }
+    struct special_tokens *t = calloc(1, sizeof *t);
+    struct node *nodes = calloc(bytes + 1, sizeof *nodes);
+    if (t && nodes) {
+        *t = (struct special_tokens){.nodes = nodes, .n_nodes = 1};
+        nodes[0].id = -1;
+        for (size_t i = 0; i < n_vocab; i++)
+            if (kinds[i] != SPECIAL_NOT && pieces[i].len)
+                add_token(t, &pieces[i], kinds[i], (int32_t)i);
+        if (link_nodes(t))
+            return t;
+    }
+    free(nodes);
+    free(t);
+    err_set(e, ERR_MEMORY, "out of memory for the table of control tokens");
+    return NULL;
+}
+
+void special_tokens_free(struct special_tokens *t)
+{
+    if (!t)
+        return;
+    free(t->nodes);
+    free(t);
+}
+
+/* What the control rule lets tokens that start at one byte be: the most bytes by kind. */
+static void most_bytes(enum control_rule rule, size_t in_span, size_t most[N_SPECIAL_KINDS])
+{
+    most[SPECIAL_USER] = SIZE_MAX;
+    most[SPECIAL_MARKER] = rule == CONTROL_SPANS ? in_span : SIZE_MAX;
+    most[SPECIAL_CONTROL] = rule == CONTROL_ALL ? SIZE_MAX : rule == CONTROL_SPANS ? in_span : 0;
+}
+
+/* The node of the longest token that may start where the automaton is in `state`; 0: none. */
+static uint32_t longest(const struct special_tokens *t, uint32_t state,
+                        const size_t most[N_SPECIAL_KINDS])
+{
+    uint32_t best = 0;
+    for (int kind = 0; kind < N_SPECIAL_KINDS; kind++) {
+        uint32_t c = t->nodes[state].nearest[kind];
+        while (c && most[kind] && t->nodes[c].depth > most[kind])
+            c = t->nodes[t->nodes[c].fail].nearest[kind];
+        if (c && most[kind] && t->nodes[c].depth > t->nodes[best].depth)
+            best = c;
+    }
+    return best;
+}
+
+static bool add_match(struct special_matches *m, size_t start, const struct node *node)
+{
+    if (m->n == m->cap) {
+        size_t cap = m->cap ? m->cap * 2 : 32;
+        struct special_match *list = realloc(m->list, cap * sizeof *list);
+        if (!list)
+            return false;
+        m->list = list;
+        m->cap = cap;
+    }
+    m->list[m->n++] = (struct special_match){start, start + node->depth, node->id};
+    return true;
+}
+
+/* From descending candidates, one a byte, to ascending matches that do not overlap. */
+static void choose(struct special_matches *m)
+{
+    for (size_t i = 0, k = m->n; i + 1 < k; i++, k--) {
+        struct special_match x = m->list[i];
+        m->list[i] = m->list[k - 1];
+        m->list[k - 1] = x;
+    }
+    size_t n = 0, end = 0;
+    for (size_t i = 0; i < m->n; i++)
+        if (m->list[i].start >= end) {
+            end = m->list[i].end;
+            m->list[n++] = m->list[i];
+        }
+    m->n = n;
+}
+
+bool special_tokens_find(const struct special_tokens *t, const char *text, size_t n,
+                         enum control_rule rule, const struct text_span *spans, size_t n_spans,
+                         struct special_matches *out, struct err *e)
+{
+    uint32_t state = 0;
+    size_t most[N_SPECIAL_KINDS];
+    out->n = 0;
+    for (size_t i = n; i-- > 0;) {
+        state = step(t, state, (unsigned char)text[i]);
+        if (state == 0)
+            continue;
+        while (n_spans && spans[n_spans - 1].start > i)
+            n_spans--;
+        size_t in_span = n_spans && spans[n_spans - 1].end > i ? spans[n_spans - 1].end - i : 0;
+        most_bytes(rule, in_span, most);
+        uint32_t found = longest(t, state, most);
+        if (found && !add_match(out, i, &t->nodes[found]))
+            return err_set(e, ERR_MEMORY, "out of memory for the control tokens of a text");
+    }
+    choose(out);
+    return true;
+}
+
+void special_matches_free(struct special_matches *m)
+{
+    free(m->list);
+    *m = (struct special_matches){0};
+}

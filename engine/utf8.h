@@ -1,0 +1,18 @@
+/* utf8.h: the rules of well-formed UTF-8 (Unicode, table 3-7). */
+#ifndef TOKEND_UTF8_H
+#define TOKEND_UTF8_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Bytes of the character that starts with `lead`: 1 to 4, or 0 when none does. */
+int utf8_length(unsigned char lead);
+/* May b be byte number `at` (1 to 3) of a character that starts with `lead`? */
+bool utf8_continues(unsigned char lead, int at, unsigned char b);
+/* Offset of the first ill-formed sequence; n when there is none. */
+size_t utf8_check(const char *s, size_t n);
+/* The character at s[*i], which is moved behind it. The text is well formed. */
+uint32_t utf8_decode(const char *s, size_t *i);
+
+#endif

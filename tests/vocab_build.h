@@ -1,0 +1,92 @@
+/* vocab_build.h: makes small byte-level tokenizers in memory for tests: ids 0 to 255 are the
+ * bytes in order, then the tokens that are added. A zeroed struct, vocab_start, then the rest. */
+#ifndef TOKEND_VOCAB_BUILD_H
+#define TOKEND_VOCAB_BUILD_H
+
+#include "gguf_build.h"
+#include "tokenizer.h"
+
+enum { T_NORMAL = 1, T_UNKNOWN, T_CONTROL, T_USER, T_UNUSED, T_BYTE };
+
+struct vocab_build {
+    struct gguf_build file;
+    struct buf tokens, types, merges;
+    uint64_t n_tokens, n_types, n_merges;
+};
+
+static inline int32_t vocab_token_n(struct vocab_build *v, const char *name, size_t n, int32_t type)
+{
+    build_text(&v->tokens, name, n);
+    buf_add(&v->types, &type, sizeof type);
+    v->n_types++;
+    return (int32_t)v->n_tokens++;
+}
+
+static inline int32_t vocab_token(struct vocab_build *v, const char *name, int32_t type)
+{
+    return vocab_token_n(v, name, strlen(name), type);
+}
+
+static inline void vocab_merge_only(struct vocab_build *v, const char *merge)
+{
+    build_text(&v->merges, merge, strlen(merge));
+    v->n_merges++;
+}
+
+/* "left right" in the alphabet, and the token that it makes. */
+static inline int32_t vocab_merge(struct vocab_build *v, const char *merge)
+{
+    char joined[256];
+    const char *space = strchr(merge + 1, ' ');
+    snprintf(joined, sizeof joined, "%.*s%s", (int)(space - merge), merge, space + 1);
+    vocab_merge_only(v, merge);
+    return vocab_token(v, joined, T_NORMAL);
+}
+
+static inline void vocab_start(struct vocab_build *v)
+{
+    unsigned next = 0x100;
+    for (unsigned b = 0; b < 256; b++) {
+        bool printable = (b >= 0x21 && b <= 0x7E) || (b >= 0xA1 && b != 0xAD);
+        unsigned c = printable ? b : next++;
+        char name[2] = {(char)(0xC0 | c >> 6), (char)(0x80 | (c & 0x3F))};
+        if (c < 0x80)
+            name[0] = (char)c;
+        vocab_token_n(v, name, c < 0x80 ? 1 : 2, T_NORMAL);
+    }
+}
+
+/* Puts the arrays into the file; other keys are the caller's. */
+static inline void vocab_arrays(struct vocab_build *v)
+{
+    build_array(&v->file, "tokenizer.ggml.tokens", GGUF_STRING, v->n_tokens, v->tokens.data,
+                v->tokens.len);
+    build_array(&v->file, "tokenizer.ggml.token_type", GGUF_I32, v->n_types, v->types.data,
+                v->types.len);
+    build_array(&v->file, "tokenizer.ggml.merges", GGUF_STRING, v->n_merges, v->merges.data,
+                v->merges.len);
+}
+
+static inline void vocab_free(struct vocab_build *v)
+{
+    buf_free(&v->tokens);
+    buf_free(&v->types);
+    buf_free(&v->merges);
+    build_free(&v->file);
+}
+
+/* Opens what was built, and frees it: the tokenizer keeps nothing of the file. */
+static inline struct tokenizer *vocab_open(struct vocab_build *v, const char *pre, struct err *e)
+{
+    build_str(&v->file, "tokenizer.ggml.model", "gpt2");
+    if (pre)
+        build_str(&v->file, "tokenizer.ggml.pre", pre);
+    vocab_arrays(v);
+    struct gguf *g = build_open(&v->file, e);
+    struct tokenizer *t = g ? tokenizer_open_gguf(g, e) : NULL;
+    gguf_close(g);
+    vocab_free(v);
+    return t;
+}
+
+#endif
