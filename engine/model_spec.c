@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "model_spec_read.h"
+#include "utf8.h"
 
 /* Bounds of sizes. Their products fit: heads * head_dim in an int, and any two of
  * n_vocab, n_ff, n_embd and heads * head_dim in an int64_t with room for bytes. */
@@ -119,37 +120,26 @@ static bool check_whole_model(const struct gguf *g, struct err *e)
     return true;
 }
 
-/* Length of the well-formed UTF-8 character at s (n bytes left, at least 1), or 0. */
-static size_t utf8_char(const unsigned char *s, size_t n)
+/* Length of the well-formed character that s (n bytes, at least 1) starts with, or 0. */
+static size_t char_length(const char *s, size_t n)
 {
-    size_t len = s[0] < 0x80 ? 1 : s[0] < 0xC2 ? 0 : s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : 4;
-    if (len == 0 || len > n || s[0] > 0xF4)
-        return 0;
-    for (size_t i = 1; i < len; i++)
-        if ((s[i] & 0xC0) != 0x80)
-            return 0;
-    bool overlong = (s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xF0 && s[1] < 0x90);
-    bool beyond = (s[0] == 0xED && s[1] > 0x9F) || (s[0] == 0xF4 && s[1] > 0x8F);
-    return overlong || beyond ? 0 : len;
+    size_t len = (size_t)utf8_length((unsigned char)s[0]);
+    return len <= n && utf8_check(s, len) == len ? len : 0;
 }
 
 /* The name goes into answers and logs: valid UTF-8 without control characters. */
 static void copy_name(struct model_spec *s, struct gguf_str name)
 {
-    const unsigned char *bytes = (const unsigned char *)name.data;
     size_t at = 0;
-    for (size_t i = 0; i < name.len;) {
-        size_t len = utf8_char(bytes + i, name.len - i);
-        if (at + (len ? len : 1) >= sizeof s->name)
+    for (size_t i = 0, len; i < name.len; i += len) {
+        const char *c = name.data + i;
+        len = char_length(c, name.len - i);
+        bool shown = len > 1 || (len == 1 && *c >= 0x20 && *c != 0x7F);
+        if (at + (shown ? len : 1) >= sizeof s->name)
             break;
-        if (len == 0 || bytes[i] < 0x20 || bytes[i] == 0x7F) {
-            s->name[at++] = '?';
-            i++;
-            continue;
-        }
-        memcpy(s->name + at, bytes + i, len);
-        at += len;
-        i += len;
+        memcpy(s->name + at, shown ? c : "?", shown ? len : 1);
+        at += shown ? len : 1;
+        len += len == 0;
     }
     s->name[at] = '\0';
 }
