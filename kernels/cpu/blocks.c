@@ -1,0 +1,136 @@
+#include "blocks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define HUGE_PAGE ((size_t)2 << 20)
+
+struct block {
+    struct block *next;
+    void *data;
+    size_t bytes; /* as asked for */
+    void *map;    /* of large blocks: what to unmap */
+    size_t map_bytes;
+};
+
+/* A mapping whose data starts on a huge page. */
+static bool map_large(struct block *b)
+{
+    if (b->bytes > SIZE_MAX - 2 * HUGE_PAGE)
+        return false;
+    b->map_bytes = b->bytes + HUGE_PAGE;
+    b->map = mmap(NULL, b->map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (b->map == MAP_FAILED) {
+        b->map = NULL;
+        return false;
+    }
+    uintptr_t at = ((uintptr_t)b->map + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    b->data = (void *)at;
+#ifdef MADV_HUGEPAGE
+    madvise(b->data, b->bytes, MADV_HUGEPAGE);
+#endif
+    return true;
+}
+
+static bool take_small(struct block *b)
+{
+    size_t bytes = (b->bytes + 63) / 64 * 64;
+    b->data = aligned_alloc(64, bytes ? bytes : 64);
+    if (!b->data)
+        return false;
+    memset(b->data, 0, bytes);
+    return true;
+}
+
+void *blocks_take(struct blocks *all, size_t count, size_t size, const char *what, uint64_t *total,
+                  struct err *e)
+{
+    size_t bytes;
+    struct block *b = calloc(1, sizeof *b);
+    if (!b || __builtin_mul_overflow(count, size, &bytes))
+        goto fail;
+    b->bytes = bytes;
+    if (!(bytes >= HUGE_PAGE ? map_large(b) : take_small(b)))
+        goto fail;
+    b->next = all->head;
+    all->head = b;
+    if (total)
+        *total += bytes;
+    return b->data;
+fail:
+    free(b);
+    err_set(e, ERR_MEMORY, "%s: cannot take %zu x %zu bytes of memory", what, count, size);
+    return NULL;
+}
+
+static void release(struct block *b)
+{
+    if (b->map)
+        munmap(b->map, b->map_bytes);
+    else
+        free(b->data);
+    free(b);
+}
+
+void blocks_give(struct blocks *all, void *data, uint64_t *total)
+{
+    for (struct block **at = &all->head; data && *at; at = &(*at)->next) {
+        struct block *b = *at;
+        if (b->data != data)
+            continue;
+        *at = b->next;
+        if (total)
+            *total -= b->bytes;
+        release(b);
+        return;
+    }
+}
+
+void blocks_free(struct blocks *all)
+{
+    while (all->head) {
+        struct block *b = all->head;
+        all->head = b->next;
+        release(b);
+    }
+}
+
+/* First number of a file, or `otherwise` ("max" and absent files included). */
+static uint64_t read_number(const char *path, const char *key, uint64_t otherwise)
+{
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return otherwise;
+    char line[256];
+    uint64_t value = otherwise;
+    size_t n = strlen(key);
+    while (fgets(line, sizeof line, f)) {
+        unsigned long long v;
+        if (strncmp(line, key, n) == 0 && sscanf(line + n, "%llu", &v) == 1) {
+            value = v;
+            break;
+        }
+    }
+    fclose(f);
+    return value;
+}
+
+void memory_of_machine(uint64_t *total, uint64_t *available)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    *total = (uint64_t)sysconf(_SC_PHYS_PAGES) * page;
+    *available = read_number("/proc/meminfo", "MemAvailable:", 0) * 1024;
+    if (!*available)
+        *available = (uint64_t)sysconf(_SC_AVPHYS_PAGES) * page;
+    uint64_t limit = read_number("/sys/fs/cgroup/memory.max", "", UINT64_MAX);
+    if (limit >= *total)
+        return;
+    uint64_t used = read_number("/sys/fs/cgroup/memory.current", "", 0);
+    uint64_t left = used < limit ? limit - used : 0;
+    *total = limit;
+    if (left < *available)
+        *available = left;
+}

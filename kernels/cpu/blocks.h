@@ -1,0 +1,30 @@
+/* blocks.h: the CPU backend's memory, taken at load and freed all together at close.
+ *
+ * Blocks are zeroed and aligned to 64 bytes (2 MiB and with huge pages asked for when large).
+ * Only the thread that owns the backend calls these. */
+#ifndef TOKEND_BLOCKS_H
+#define TOKEND_BLOCKS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "err.h"
+
+struct block;
+
+struct blocks {
+    struct block *head;
+};
+
+/* Takes `count` items of `size` bytes and adds their bytes to *total (may be NULL). NULL and
+ * *e, which names `what`, when there is not as much memory. */
+void *blocks_take(struct blocks *, size_t count, size_t size, const char *what, uint64_t *total,
+                  struct err *e);
+/* Gives one block back before its time; NULL is fine. */
+void blocks_give(struct blocks *, void *data, uint64_t *total);
+void blocks_free(struct blocks *);
+
+/* Bytes of memory of the machine (or of the control group, if that is less) and those free. */
+void memory_of_machine(uint64_t *total, uint64_t *available);
+
+#endif

@@ -1,0 +1,510 @@
+/* The CPU backend's table: what is taken at load, and the recording of a step. step*.c run it. */
+#include <assert.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend.h"
+#include "repack.h"
+#include "step.h"
+
+#define FIRST_PLAN 256 /* records before kv_open says how many layers there are */
+
+static struct cpu_backend *cpu(struct backend *b)
+{
+    return (struct cpu_backend *)b;
+}
+
+/* --- weights --- */
+
+struct repack_job {
+    const struct weight *w;
+    const void *src;
+};
+
+static void repack_one(void *arg, int panel)
+{
+    const struct repack_job *job = arg;
+    repack_panel(job->w, panel, job->src);
+}
+
+static bool check_matrix(enum dtype t, int64_t rows, int64_t cols, struct err *e)
+{
+    if ((unsigned)t >= DTYPE_COUNT)
+        return err_set(e, ERR_UNSUPPORTED, "type %d: the CPU backend has no such type", (int)t);
+    if (rows < 1 || cols < 1 || rows > INT_MAX / 2 || cols > INT_MAX / 64)
+        return err_set(e, ERR_INVALID,
+                       "a matrix of %lld x %lld: expected 1 to %d rows, 1 to %d "
+                       "columns",
+                       (long long)rows, (long long)cols, INT_MAX / 2, INT_MAX / 64);
+    if (dtype_is_quantised(t) && cols % QBLOCK != 0)
+        return err_set(e, ERR_UNSUPPORTED, "%lld columns of type %s: expected a multiple of %d",
+                       (long long)cols, dtype_info(t)->name, QBLOCK);
+    return true;
+}
+
+static bool load_vector(struct cpu_backend *b, struct weight *w, const void *src, struct err *e)
+{
+    w->panels = 1;
+    /* A whole panel more than is read, for kernels that load 16 at a time */
+    size_t n = ((size_t)w->cols + PANEL - 1) / PANEL * PANEL;
+    w->vector = blocks_take(&b->blocks, n, sizeof(float), "weights", &b->memory.weights, e);
+    if (w->vector)
+        dtype_to_f32(w->type, src, w->vector, w->cols);
+    return w->vector != NULL;
+}
+
+static struct weight *weight_load(struct backend *base, enum dtype type, int64_t rows, int64_t cols,
+                                  const void *src, struct err *e)
+{
+    struct cpu_backend *b = cpu(base);
+    if (!check_matrix(type, rows, cols, e))
+        return NULL;
+    struct weight *w = blocks_take(&b->blocks, 1, sizeof *w, "weights", NULL, e);
+    if (!w)
+        return NULL;
+    *w = (struct weight){.type = type, .rows = rows, .cols = cols};
+    if (rows == 1 && !dtype_is_quantised(type))
+        return load_vector(b, w, src, e) ? w : NULL;
+    w->panels = (int)((rows + PANEL - 1) / PANEL);
+    w->panel_bytes = repack_panel_bytes(type, cols);
+    w->data = blocks_take(&b->blocks, (size_t)w->panels, w->panel_bytes, "weights",
+                          &b->memory.weights, e);
+    if (!w->data)
+        return NULL;
+    struct repack_job job = {w, src};
+    team_for(b->team, repack_one, &job, w->panels);
+    return w;
+}
+
+/* --- activations --- */
+
+static bool take_floats(struct cpu_backend *b, float **out, size_t rows, size_t n, struct err *e)
+{
+    *out =
+        blocks_take(&b->blocks, rows, n * sizeof(float), "activations", &b->memory.activations, e);
+    return *out != NULL;
+}
+
+/* Room for one row of the widest activation in every worker, and for all rows before
+ * attention's output is quantised. */
+static bool widen(struct cpu_backend *b, int width, struct err *e)
+{
+    if (width <= b->widest)
+        return true;
+    size_t n = ((size_t)width + PANEL - 1) / PANEL * PANEL;
+    for (int i = 0; i < team_size(b->team); i++) {
+        blocks_give(&b->blocks, b->workers[i].row, &b->memory.activations);
+        if (!take_floats(b, &b->workers[i].row, 1, n, e))
+            return false;
+    }
+    blocks_give(&b->blocks, b->staging, &b->memory.activations);
+    if (!take_floats(b, &b->staging, (size_t)b->config.max_rows, n, e))
+        return false;
+    b->widest = width;
+    return step_attention_reserve(b, e);
+}
+
+static bool take_quantised(struct cpu_backend *b, struct activation *a, struct err *e)
+{
+    size_t n_blocks = (size_t)a->width / QBLOCK, stride = (size_t)qstride(a->max_rows);
+    a->q = blocks_take(&b->blocks, n_blocks * stride, QBLOCK, "activations", &b->memory.activations,
+                       e);
+    return a->q && take_floats(b, &a->d, n_blocks, stride, e) &&
+           take_floats(b, &a->s, n_blocks, stride, e);
+}
+
+static struct activation *activation_new(struct backend *base, int width,
+                                         const struct weight *reader, bool logit_rows,
+                                         struct err *e)
+{
+    struct cpu_backend *b = cpu(base);
+    if (width < 1 || width > INT_MAX / 64 || (reader && reader->cols != width)) {
+        err_set(e, ERR_INVALID, "an activation of width %d for a weight of %lld columns", width,
+                reader ? (long long)reader->cols : 0ll);
+        return NULL;
+    }
+    struct activation *a = blocks_take(&b->blocks, 1, sizeof *a, "activations", NULL, e);
+    if (!a)
+        return NULL;
+    *a = (struct activation){
+        .width = width,
+        .stride = (width + PANEL - 1) / PANEL * PANEL,
+        .max_rows = logit_rows ? b->config.max_logits : b->config.max_rows,
+        .logit_rows = logit_rows,
+        .quantised = reader && dtype_is_quantised(reader->type),
+    };
+    /* Logits are the widest by far and never quantised; what reads them needs no such room. */
+    if ((!logit_rows || a->quantised) && !widen(b, width, e))
+        return NULL;
+    bool ok = a->quantised ? take_quantised(b, a, e)
+                           : take_floats(b, &a->f, (size_t)a->max_rows, (size_t)a->stride, e);
+    return ok ? a : NULL;
+}
+
+static struct rope *rope_new(struct backend *base, const struct rope_config *c, struct err *e)
+{
+    struct cpu_backend *b = cpu(base);
+    if (c->n_dims < 0 || c->n_dims % 2 != 0 || c->max_positions < 1) {
+        err_set(e, ERR_INVALID,
+                "rotary embedding of %d dims and %d positions: expected an even "
+                "number and at least 1",
+                c->n_dims, c->max_positions);
+        return NULL;
+    }
+    struct rope *r = blocks_take(&b->blocks, 1, sizeof *r, "rotary table", NULL, e);
+    if (!r)
+        return NULL;
+    *r = (struct rope){c->style, c->n_dims, c->max_positions, NULL};
+    if (!take_floats(b, &r->table, (size_t)c->max_positions, (size_t)c->n_dims, e))
+        return NULL;
+    int half = c->n_dims / 2;
+    for (int p = 0; p < c->max_positions; p++) {
+        float *row = r->table + (size_t)p * c->n_dims;
+        for (int i = 0; i < half; i++) {
+            double angle = (float)p * c->inv_freq[i]; /* float32, as the models were trained */
+            row[i] = (float)cos(angle) * c->mscale;
+            row[half + i] = (float)sin(angle) * c->mscale;
+        }
+    }
+    return r;
+}
+
+/* --- KV pool --- */
+
+static struct kv_pool pool_shape(const struct kv_config *c)
+{
+    struct kv_pool kv = {
+        .type = c->dtype,
+        .n_layers = c->n_layers,
+        .n_kv_heads = c->n_kv_heads,
+        .head_dim = c->head_dim,
+        .block_size = c->block_size,
+        .n_pages = c->n_pages,
+        .v_dim = (c->head_dim + PANEL - 1) / PANEL * PANEL,
+        .elem = c->dtype == DTYPE_F32 ? 4 : 2,
+    };
+    size_t a_dim = (size_t)c->n_kv_heads * PANEL * kv.elem;
+    kv.v_offset = ((size_t)c->head_dim * a_dim + 63) / 64 * 64;
+    kv.sub_bytes = kv.v_offset + ((size_t)kv.v_dim * a_dim + 63) / 64 * 64;
+    kv.layer_bytes = kv.sub_bytes * (c->block_size / PANEL);
+    kv.page_bytes = kv.layer_bytes * c->n_layers;
+    return kv;
+}
+
+static uint64_t kv_page_bytes(struct backend *base, const struct kv_config *c)
+{
+    return pool_shape(c).page_bytes;
+}
+
+static bool check_pool(const struct cpu_backend *b, const struct kv_config *c, struct err *e)
+{
+    if (b->kv.data)
+        return err_set(e, ERR_INVALID, "the KV pool is open already");
+    if (c->dtype != DTYPE_F32 && c->dtype != DTYPE_F16 && c->dtype != DTYPE_BF16)
+        return err_set(e, ERR_UNSUPPORTED, "KV type %s: the CPU backend has f32, f16, bf16",
+                       (unsigned)c->dtype < DTYPE_COUNT ? dtype_info(c->dtype)->name : "?");
+    if (c->block_size < PANEL || c->block_size % PANEL != 0 || c->block_size > 4096)
+        return err_set(e, ERR_INVALID, "block size %d: expected a multiple of %d up to 4096",
+                       c->block_size, PANEL);
+    if (c->n_layers < 1 || c->n_kv_heads < 1 || c->head_dim < 1 || c->n_pages < 1 ||
+        c->n_layers > 65536 || c->n_kv_heads > 65536 || c->head_dim > 65536)
+        return err_set(e, ERR_INVALID, "KV pool of %d pages, %d layers, %d heads of %d dims",
+                       c->n_pages, c->n_layers, c->n_kv_heads, c->head_dim);
+    if ((int64_t)c->n_pages * c->block_size > INT_MAX ||
+        (int64_t)b->config.max_pages * c->block_size > INT_MAX - SEGMENT)
+        return err_set(e, ERR_LIMIT, "KV pool of %d pages of %d tokens: more than %d tokens",
+                       c->n_pages, c->block_size, INT_MAX);
+    return true;
+}
+
+/* A plan as long as any model with that many layers needs */
+static bool grow_plan(struct cpu_backend *b, int n_layers, struct err *e)
+{
+    int n = 16 * n_layers + FIRST_PLAN;
+    struct record *plan =
+        blocks_take(&b->blocks, (size_t)n, sizeof *plan, "step plan", &b->memory.activations, e);
+    if (!plan)
+        return false;
+    if (b->plan) {
+        memcpy(plan, b->plan, (size_t)b->n_plan * sizeof *plan);
+        blocks_give(&b->blocks, b->plan, &b->memory.activations);
+    }
+    b->plan = plan;
+    b->max_plan = n;
+    return true;
+}
+
+static bool kv_open(struct backend *base, const struct kv_config *c, struct err *e)
+{
+    struct cpu_backend *b = cpu(base);
+    if (!check_pool(b, c, e) || !grow_plan(b, c->n_layers, e))
+        return false;
+    struct kv_pool kv = pool_shape(c);
+    kv.data =
+        blocks_take(&b->blocks, (size_t)c->n_pages, kv.page_bytes, "KV pool", &b->memory.kv, e);
+    if (!kv.data)
+        return false;
+#ifndef NDEBUG
+    memset(kv.data, 0xFF, (size_t)c->n_pages * kv.page_bytes);
+#endif
+    b->kv = kv;
+    return step_attention_reserve(b, e);
+}
+
+static void page_copy(struct backend *base, int src, int dst)
+{
+    const struct kv_pool *kv = &cpu(base)->kv;
+    assert(src >= 0 && src < kv->n_pages && dst >= 0 && dst < kv->n_pages);
+    memcpy(kv->data + (size_t)dst * kv->page_bytes, kv->data + (size_t)src * kv->page_bytes,
+           kv->page_bytes);
+}
+
+static void page_fill(struct backend *base, int page, uint8_t byte)
+{
+    const struct kv_pool *kv = &cpu(base)->kv;
+    assert(page >= 0 && page < kv->n_pages);
+    memset(kv->data + (size_t)page * kv->page_bytes, byte, kv->page_bytes);
+}
+
+/* --- recording --- */
+
+static struct step_inputs *step_begin(struct backend *base)
+{
+    struct cpu_backend *b = cpu(base);
+    b->n_plan = 0;
+    b->inputs.n_rows = b->inputs.n_seqs = b->inputs.n_logits = 0;
+    return &b->inputs;
+}
+
+static struct record *record(struct backend *base, enum op op)
+{
+    struct cpu_backend *b = cpu(base);
+    assert(b->n_plan < b->max_plan);
+    struct record *r = &b->plan[b->n_plan++];
+    r->op = op;
+    return r;
+}
+
+static void embed(struct backend *base, struct activation *x, const struct weight *table,
+                  float scale)
+{
+    assert(x->f && x->width == table->cols);
+    struct record *r = record(base, OP_EMBED);
+    r->embed.x = x;
+    r->embed.table = table;
+    r->embed.scale = scale;
+}
+
+static void norm(struct backend *base, struct activation *out, const struct activation *x,
+                 const struct weight *w, float eps)
+{
+    assert(x->f && out->width == x->width && w->vector && w->cols == x->width);
+    struct record *r = record(base, OP_NORM);
+    r->norm.out = out;
+    r->norm.x = x;
+    r->norm.w = w;
+    r->norm.eps = eps;
+}
+
+static void norm_logit_rows(struct backend *base, struct activation *out,
+                            const struct activation *x, const struct weight *w, float eps)
+{
+    assert(out->logit_rows && !x->logit_rows);
+    norm(base, out, x, w, eps);
+}
+
+static void linear(struct backend *base, enum linear_into into, enum act_fn act,
+                   const struct activation *x, int n_w, const struct weight *const *w,
+                   const struct weight *const *bias, struct activation *const *outs)
+{
+    bool gated = into == INTO_ACT_MUL;
+    assert(n_w >= 1 && n_w <= 3 && (!gated || (n_w == 2 && w[0]->rows == w[1]->rows)));
+    struct record *r = record(base, OP_LINEAR);
+    r->linear.into = into;
+    r->linear.act = act;
+    r->linear.x = x;
+    r->linear.n_w = n_w;
+    for (int i = 0; i < n_w; i++) {
+        const struct activation *out = outs[gated ? 0 : i];
+        assert(w[i]->cols == x->width && dtype_is_quantised(w[i]->type) == x->quantised);
+        assert(out->width == w[i]->rows && out->logit_rows == x->logit_rows);
+        assert(into != INTO_ADD || out->f);
+        assert(!bias || !bias[i] || (bias[i]->vector && bias[i]->cols == w[i]->rows));
+        r->linear.w[i] = w[i];
+        r->linear.bias[i] = bias ? bias[i] : NULL;
+        r->linear.outs[i] = outs[gated ? 0 : i];
+        (void)out;
+    }
+}
+
+static void rope_write_kv(struct backend *base, int layer, const struct rope *rope, int n_heads,
+                          struct activation *q, struct activation *k, struct activation *v)
+{
+    const struct kv_pool *kv = &cpu(base)->kv;
+    assert(kv->data && layer >= 0 && layer < kv->n_layers && q->f && k->f && v->f);
+    assert(q->width == n_heads * kv->head_dim && k->width == kv->n_kv_heads * kv->head_dim);
+    assert(v->width == k->width && (!rope || rope->n_dims <= kv->head_dim));
+    (void)kv;
+    struct record *r = record(base, OP_ROPE_WRITE_KV);
+    r->rope.layer = layer;
+    r->rope.rope = rope;
+    r->rope.n_heads = n_heads;
+    r->rope.q = q;
+    r->rope.k = k;
+    r->rope.v = v;
+}
+
+static void attention(struct backend *base, int layer, const struct attention_config *c,
+                      struct activation *out, const struct activation *q)
+{
+    const struct kv_pool *kv = &cpu(base)->kv;
+    assert(kv->data && layer >= 0 && layer < kv->n_layers && q->f);
+    assert(c->n_kv_heads == kv->n_kv_heads && c->head_dim == kv->head_dim);
+    assert(c->n_heads % c->n_kv_heads == 0 && q->width == c->n_heads * c->head_dim);
+    assert(out->width == q->width && !out->logit_rows);
+    (void)kv;
+    struct record *r = record(base, OP_ATTENTION);
+    r->attention.layer = layer;
+    r->attention.config = *c;
+    r->attention.out = out;
+    r->attention.q = q;
+}
+
+static bool submit(struct backend *base, struct err *e)
+{
+    struct cpu_backend *b = cpu(base);
+    const struct step_inputs *in = &b->inputs;
+    assert(in->n_rows >= 0 && in->n_rows <= b->config.max_rows);
+    assert(in->n_seqs >= 0 && in->n_seqs <= b->config.max_seqs);
+    assert(in->n_logits >= 0 && in->n_logits <= b->config.max_logits);
+    (void)in;
+    step_run(b);
+    return true;
+}
+
+static const float *read_row(struct backend *base, const struct activation *a, int row)
+{
+    assert(a->f && row >= 0 && row < step_rows(cpu(base), a));
+    return a->f + (size_t)row * a->stride;
+}
+
+static void host_for(struct backend *base, void (*fn)(void *arg, int i), void *arg, int n)
+{
+    team_for(cpu(base)->team, fn, arg, n);
+}
+
+/* --- opening and closing --- */
+
+static void close_cpu(struct backend *base)
+{
+    struct cpu_backend *b = cpu(base);
+    if (!b)
+        return;
+    team_free(b->team);
+    blocks_free(&b->blocks);
+    free(b);
+}
+
+static void memory(struct backend *base, struct backend_memory *out)
+{
+    *out = cpu(base)->memory;
+    memory_of_machine(&out->total, &out->free);
+}
+
+static const char *describe(struct backend *base)
+{
+    return cpu(base)->description;
+}
+
+static const struct backend_ops ops = {
+    .name = "cpu",
+    .close = close_cpu,
+    .memory = memory,
+    .describe = describe,
+    .weight_load = weight_load,
+    .activation_new = activation_new,
+    .rope_new = rope_new,
+    .kv_open = kv_open,
+    .kv_page_bytes = kv_page_bytes,
+    .page_copy = page_copy,
+    .page_fill = page_fill,
+    .step_begin = step_begin,
+    .embed = embed,
+    .norm = norm,
+    .norm_logit_rows = norm_logit_rows,
+    .linear = linear,
+    .rope_write_kv = rope_write_kv,
+    .attention = attention,
+    .submit = submit,
+    .read = read_row,
+    .host_for = host_for,
+};
+
+static bool check_config(const struct backend_config *c, struct err *e)
+{
+    if (c->max_rows < 1 || c->max_seqs < 1 || c->max_pages < 1 || c->max_logits < 1 ||
+        c->max_rows > 1 << 20 || c->max_seqs > 1 << 20 || c->max_logits > c->max_rows)
+        return err_set(e, ERR_INVALID,
+                       "a step of %d rows, %d sequences of %d pages, %d logits: expected 1 to "
+                       "%d, and no more logits than rows",
+                       c->max_rows, c->max_seqs, c->max_pages, c->max_logits, 1 << 20);
+    return true;
+}
+
+static bool take_inputs(struct cpu_backend *b, struct err *e)
+{
+    struct step_inputs *in = &b->inputs;
+    size_t rows = (size_t)b->config.max_rows, seqs = (size_t)b->config.max_seqs;
+    struct {
+        void **at;
+        size_t n, size;
+    } wanted[] = {
+        {(void **)&in->ids, rows, sizeof *in->ids},
+        {(void **)&in->positions, rows, sizeof *in->positions},
+        {(void **)&in->kv_slots, rows, sizeof *in->kv_slots},
+        {(void **)&in->adapters, rows, sizeof *in->adapters},
+        {(void **)&in->seqs, seqs, sizeof *in->seqs},
+        {(void **)&in->page_tables, seqs, (size_t)b->config.max_pages * sizeof(int32_t)},
+        {(void **)&in->logit_rows, (size_t)b->config.max_logits, sizeof(int32_t)},
+        {(void **)&b->lone, rows, sizeof *b->lone},
+        {(void **)&b->tiles, rows, sizeof *b->tiles},
+        {(void **)&b->workers, (size_t)team_size(b->team), sizeof *b->workers},
+    };
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        *wanted[i].at = blocks_take(&b->blocks, wanted[i].n, wanted[i].size, "step inputs",
+                                    &b->memory.activations, e);
+        if (!*wanted[i].at)
+            return false;
+    }
+    for (int i = 0; i < team_size(b->team); i++)
+        if (!take_floats(b, &b->workers[i].out, 2 * TOKEN_TILE, LINEAR_STRIDE, e))
+            return false;
+    return grow_plan(b, 0, e);
+}
+
+struct backend *backend_cpu_open(const struct backend_config *config, struct err *e)
+{
+    const struct kernels *k = kernels_choose(e);
+    if (!k || !check_config(config, e))
+        return NULL;
+    struct cpu_backend *b = calloc(1, sizeof *b);
+    if (!b) {
+        err_set(e, ERR_MEMORY, "out of memory");
+        return NULL;
+    }
+    b->base.ops = &ops;
+    b->config = *config;
+    b->kernels = k;
+    b->team = team_new(config->threads, e);
+    if (!b->team || !take_inputs(b, e)) {
+        close_cpu(&b->base);
+        return NULL;
+    }
+    int n = team_size(b->team);
+    snprintf(b->description, sizeof b->description, "%s, %d thread%s", k->name, n,
+             n == 1 ? "" : "s");
+    return &b->base;
+}

@@ -1,0 +1,72 @@
+/* Which instruction sets were compiled in, and which one to use. */
+#include "kernels.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+extern const struct kernels kernels_generic;
+#ifdef HAVE_AVX2
+extern const struct kernels kernels_avx2;
+#endif
+
+static bool always(void)
+{
+    return true;
+}
+
+#ifdef HAVE_AVX2
+static bool has_avx2(void)
+{
+    unsigned a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_F16C))
+        return false;
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+#endif
+
+static const struct {
+    const struct kernels *kernels;
+    bool (*usable)(void);
+} sets[] = {
+#ifdef HAVE_AVX2
+    {&kernels_avx2, has_avx2},
+#endif
+    {&kernels_generic, always},
+};
+
+const struct kernels *kernels_compiled(int i, bool *usable)
+{
+    if (i < 0 || (size_t)i >= sizeof sets / sizeof *sets)
+        return NULL;
+    *usable = sets[i].usable();
+    return sets[i].kernels;
+}
+
+static void usable_names(char *out, size_t n)
+{
+    size_t at = 0;
+    bool usable;
+    const struct kernels *k;
+    for (int i = 0; (k = kernels_compiled(i, &usable)) && at < n; i++)
+        if (usable)
+            at += (size_t)snprintf(out + at, n - at, at ? ", %s" : "%s", k->name);
+}
+
+const struct kernels *kernels_choose(struct err *e)
+{
+    const char *wanted = getenv("TOKEND_ISA");
+    bool usable;
+    const struct kernels *k;
+    for (int i = 0; (k = kernels_compiled(i, &usable)); i++)
+        if (usable && (!wanted || !*wanted || strcmp(wanted, k->name) == 0))
+            return k;
+    char names[128] = "";
+    usable_names(names, sizeof names);
+    err_set(e, ERR_UNSUPPORTED, "TOKEND_ISA=%s: this machine and build have %s", wanted, names);
+    return NULL;
+}

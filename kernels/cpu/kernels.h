@@ -1,0 +1,86 @@
+/* kernels.h: the functions that are compiled once per instruction set.
+ *
+ * The sources in simd/ are compiled for each set with ISA defined to its name; each copy fills
+ * one `struct kernels`, and isa.c picks one when the backend opens. They work on whole units
+ * of an operation; how an operation is split into units is the business of the step_*.c
+ * files. No result may depend on that split: an output element is computed by one order of
+ * operations (kernels/README.md lists them). */
+#ifndef TOKEND_KERNELS_H
+#define TOKEND_KERNELS_H
+
+#include "backend.h"
+#include "layout.h"
+
+/* The rows that a linear reads: of the two forms the one that its weight wants. */
+struct rows_view {
+    const float *f; /* [n][stride] */
+    int stride;
+    const int8_t *q;    /* [cols/32][qstride][32] */
+    const float *d, *s; /* [cols/32][qstride] */
+    int qstride;
+};
+
+/* One KV head of one sequence and layer. */
+struct kv_view {
+    const struct kv_pool *pool;
+    const int32_t *table; /* logical page -> physical page */
+    int layer, head;
+};
+
+/* Scores are in units of log2: q comes multiplied by `scale`, which holds log2(e) when there is
+ * no soft cap. */
+struct score_config {
+    float scale, soft_cap;
+};
+
+/* A partial result is [PART_HEAD + v_dim] floats: [0] = max of the scores, [1] = sum of the
+ * weights, from PART_HEAD the weighted values, not yet divided. Nothing seen: max = -inf. */
+struct kernels {
+    const char *name;
+
+    /* Blocks [0, n_blocks) of x into row `row`, starting at block `block` of it. */
+    void (*quantise)(const struct activation *, int qstride, int row, int block, const float *x,
+                     int n_blocks);
+    /* y[t * ldy + r] = row r (counted from panel p0) of w times row t0 + t, for panels [p0, p1)
+     * and n <= TOKEN_TILE rows. */
+    void (*linear)(const struct weight *w, const struct rows_view *x, int t0, int n, int p0, int p1,
+                   float *y, int ldy);
+    /* gate[i] = act(gate[i]) * up[i]; n a multiple of 16 */
+    void (*act_mul)(enum act_fn, float *gate, const float *up, int n);
+    /* out = x / sqrt(mean(x^2) + eps) * w; rows are padded to 16 floats */
+    void (*norm)(float *out, const float *x, const float *w, int n, float eps);
+
+    /* Turns n_dims of one head by cos[n_dims/2], sin[n_dims/2]. */
+    void (*rotate)(enum rope_style, float *x, const float *cos, const float *sin, int n_dims);
+    /* Writes k and v of one token and head to slot `slot` of a sub-page. */
+    void (*kv_write)(const struct kv_pool *, uint8_t *sub_page, int slot, int head, const float *k,
+                     const float *v);
+
+    /* Tokens [lo, hi) of one segment, seen by `rows` heads of one query: q [rows][ldq], scaled.
+     * Partial results to part[r * ldp]. */
+    void (*attend_one)(const struct kv_view *, const struct score_config *, int lo, int hi,
+                       const float *q, int ldq, int rows, float *part, int ldp);
+    /* As attend_one for rows <= TILE_ROWS that see [lo[r], hi[r]), all of the segment that
+     * starts at `segment`; empty ranges are fine. `scratch` has attend_scratch floats. */
+    void (*attend_tile)(const struct kv_view *, const struct score_config *, int segment,
+                        const int *lo, const int *hi, const float *q, int ldq, int rows,
+                        float *part, int ldp, float *scratch);
+    /* acc = acc and the later segment's part together, over n dims (a multiple of 16) */
+    void (*part_join)(float *acc, const float *part, int n);
+    /* out[0..n) = values / sum */
+    void (*part_finish)(float *out, const float *part, int n);
+};
+
+static inline size_t attend_scratch(int v_dim)
+{
+    return (size_t)SEGMENT * v_dim * 2 + (size_t)TILE_ROWS * SEGMENT;
+}
+
+/* The best set that this machine has, or the one that TOKEND_ISA names. NULL and *e when that
+ * one is unknown or missing. */
+const struct kernels *kernels_choose(struct err *e);
+/* The i-th set that was compiled in, best first, NULL past the end; *usable: this machine has it.
+ */
+const struct kernels *kernels_compiled(int i, bool *usable);
+
+#endif

@@ -1,0 +1,91 @@
+/* layout.h: how the CPU backend keeps weights, activations and KV pages.
+ *
+ * A SIMD lane is an output row. Weights lie in panels of 16 rows: a line of 64 bytes holds 4
+ * consecutive k of 16 rows, so that a 32-bit lane belongs to one row.
+ *
+ *   Q4_1 block of 32 k, 320 bytes: 4 lines (line j: low nibbles k = 4j…4j+3, high nibbles
+ *        16+4j…16+4j+3), f16 d[16], f16 m[16]
+ *   Q8_0 block of 32 k, 544 bytes: 8 lines (line j: k = 4j…4j+3, as w + 128), f16 d[16]
+ *   F32, F16, BF16: [k][16 rows]
+ *
+ * The last panel is filled up with rows of zeros. A float matrix of one row (the weight of a
+ * norm, a bias) is kept as plain float32 instead.
+ *
+ * Rows that a quantised weight reads are int8 blocks of 32 with a scale d and d * sum(q);
+ * blocks are outermost, so that a tile of tokens of one block is contiguous. */
+#ifndef TOKEND_LAYOUT_H
+#define TOKEND_LAYOUT_H
+
+#include <stdint.h>
+
+#include "dtype.h"
+
+#define PANEL 16 /* output rows of a panel; tokens of a KV sub-page */
+#define QBLOCK 32
+#define Q4_1_BYTES 320
+#define Q8_0_BYTES 544
+#define TOKEN_TILE 128 /* most tokens of one call of a linear kernel */
+#define SEGMENT 256    /* tokens of an attention segment: absolute, fixed (promise 1) */
+#define TILE_ROWS 96   /* most (query, head) rows of one call of the attention tile kernel */
+#define PART_HEAD 16   /* floats before a partial result's values: max, sum, unused */
+
+struct weight {
+    enum dtype type;
+    int64_t rows, cols;
+    int panels;
+    size_t panel_bytes;
+    uint8_t *data; /* [panels][panel_bytes] */
+    float *vector; /* instead of data: [cols] */
+};
+
+struct activation {
+    int width, stride; /* values of a row; floats from row to row */
+    int max_rows;
+    bool logit_rows, quantised;
+    float *f;     /* [max_rows][stride], NULL if quantised */
+    int8_t *q;    /* [width/32][qstride(n)][32] for the n rows of the step */
+    float *d, *s; /* [width/32][qstride(n)]: scale, scale * sum of q */
+};
+
+/* Rows between the blocks of a quantised activation that holds n rows. Close, so that little
+ * memory is used by small steps; an odd multiple of 128 bytes, so that blocks of a row do not
+ * fall on one another in the L1 cache. */
+static inline int qstride(int n)
+{
+    return (n + 3) / 4 % 2 ? (n + 3) / 4 * 4 : ((n + 3) / 4 + 1) * 4;
+}
+
+static inline bool dtype_is_quantised(enum dtype t)
+{
+    return t == DTYPE_Q8_0 || t == DTYPE_Q4_1;
+}
+
+/* The KV pool. A page holds, layer by layer, sub-pages of 16 tokens; a sub-page holds
+ * K [kv head][dim][16 tokens], then V [kv head][16 tokens][dim, padded to 16]. */
+struct kv_pool {
+    uint8_t *data; /* [n_pages][page_bytes] */
+    enum dtype type;
+    int n_layers, n_kv_heads, head_dim, block_size, n_pages;
+    int v_dim; /* head_dim rounded up to 16 */
+    int elem;  /* bytes of a value */
+    size_t sub_bytes, layer_bytes, page_bytes;
+    size_t v_offset; /* of V in a sub-page */
+};
+
+static inline uint8_t *kv_sub_page(const struct kv_pool *kv, int layer, int page, int sub)
+{
+    return kv->data + (size_t)page * kv->page_bytes + (size_t)layer * kv->layer_bytes +
+           (size_t)sub * kv->sub_bytes;
+}
+
+static inline uint8_t *kv_k(const struct kv_pool *kv, uint8_t *sub_page, int head)
+{
+    return sub_page + (size_t)head * kv->head_dim * PANEL * kv->elem;
+}
+
+static inline uint8_t *kv_v(const struct kv_pool *kv, uint8_t *sub_page, int head)
+{
+    return sub_page + kv->v_offset + (size_t)head * kv->v_dim * PANEL * kv->elem;
+}
+
+#endif

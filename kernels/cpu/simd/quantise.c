@@ -1,0 +1,61 @@
+/* Rows to int8 blocks. Per block: d = max|x| / 127, q = nearest integer (ties to even) of
+ * x * (127 / max|x|). The maximum is taken over the bits of |x|, as integers, so that a NaN or
+ * infinity wins and makes d, and with it every product, say so. */
+#include "table.h"
+
+INL int32_t largest_magnitude(const float *x)
+{
+    vi m = {0};
+    for (int i = 0; i < QBLOCK; i += LANES) {
+        vi a = (vi)vf_load(x + i) & 0x7fffffff, more = a > m;
+        m = (more & a) | (~more & m);
+    }
+    int32_t best = 0;
+    for (int i = 0; i < LANES; i++)
+        best = m[i] > best ? m[i] : best;
+    return best;
+}
+
+/* Eight bits of each value and their sum */
+INL int32_t round_block(int8_t *q, const float *x, float inverse)
+{
+#ifdef __AVX2__
+    vi r[4];
+    for (int i = 0; i < 4; i++)
+        r[i] = vf_round(vf_load(x + i * 8) * inverse);
+    vi total = (r[0] + r[1]) + (r[2] + r[3]);
+    __m256i p = _mm256_packs_epi16(_mm256_packs_epi32((__m256i)r[0], (__m256i)r[1]),
+                                   _mm256_packs_epi32((__m256i)r[2], (__m256i)r[3]));
+    p = _mm256_permutevar8x32_epi32(p, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    _mm256_storeu_si256((__m256i *)q, p);
+#else
+    vi total = {0};
+    for (int i = 0; i < QBLOCK; i += LANES) {
+        vi r = vf_round(vf_load(x + i) * inverse);
+        total += r;
+        for (int j = 0; j < LANES; j++)
+            q[i + j] = (int8_t)r[j];
+    }
+#endif
+    int32_t sum = 0;
+    for (int i = 0; i < LANES; i++)
+        sum = (int32_t)((uint32_t)sum + (uint32_t)total[i]);
+    return sum;
+}
+
+void ISA_FN(quantise)(const struct activation *a, int stride, int row, int block, const float *x,
+                      int n_blocks)
+{
+    for (int b = 0; b < n_blocks; b++, x += QBLOCK) {
+        size_t at = (size_t)(block + b) * stride + row;
+        union {
+            int32_t bits;
+            float value;
+        } most = {largest_magnitude(x)};
+        /* Below this 127 / max overflows, and the products are lost in any sum: nought. */
+        bool nought = most.value < 1e-30f;
+        int32_t sum = round_block(a->q + at * QBLOCK, x, nought ? 0 : 127 / most.value);
+        a->d[at] = nought ? 0 : most.value / 127;
+        a->s[at] = a->d[at] * (float)sum;
+    }
+}

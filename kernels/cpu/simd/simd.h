@@ -1,0 +1,226 @@
+/* simd.h: vectors of the instruction set that a file of this folder is compiled for.
+ *
+ * LANES 32-bit lanes; a panel's 16 rows are GROUPS vectors. Written with the vector
+ * extensions of gcc and clang, with intrinsics where these say it badly. Everything here is
+ * exact or rounds once per operation that is written, so results are reproducible. */
+#ifndef TOKEND_SIMD_H
+#define TOKEND_SIMD_H
+
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __AVX2__
+#include <immintrin.h>
+#define LANES 8
+#else
+#define LANES 4
+#endif
+#define GROUPS (16 / LANES)
+#define VBYTES (4 * LANES)
+
+#define INL static inline __attribute__((always_inline))
+#define ISA_JOIN_(name, isa) name##_##isa
+#define ISA_JOIN(name, isa) ISA_JOIN_(name, isa)
+#define ISA_FN(name) ISA_JOIN(name, ISA) /* quantise -> quantise_avx2 */
+
+typedef float vf __attribute__((vector_size(VBYTES)));
+typedef int32_t vi __attribute__((vector_size(VBYTES)));
+typedef uint32_t vu __attribute__((vector_size(VBYTES)));
+typedef int16_t vh __attribute__((vector_size(VBYTES)));
+typedef uint16_t vuh __attribute__((vector_size(VBYTES)));
+typedef uint8_t vub __attribute__((vector_size(VBYTES)));
+typedef float vf_any __attribute__((vector_size(VBYTES), aligned(4), may_alias));
+typedef uint8_t vub_any __attribute__((vector_size(VBYTES), aligned(1), may_alias));
+typedef uint16_t half_any __attribute__((vector_size(VBYTES / 2), aligned(2), may_alias));
+
+/* Keeps the compiler from reordering a tile's sums into ones that do not fit the registers. */
+#if defined(__x86_64__)
+#define KEEP(v) __asm__ volatile("" : "+x"(v))
+#elif defined(__aarch64__)
+#define KEEP(v) __asm__ volatile("" : "+w"(v))
+#else
+#define KEEP(v) ((void)0)
+#endif
+
+INL vf vf_load(const float *p)
+{
+    return *(const vf_any *)p;
+}
+
+INL void vf_store(float *p, vf v)
+{
+    *(vf_any *)p = v;
+}
+
+INL vub vub_load(const uint8_t *p)
+{
+    return *(const vub_any *)p;
+}
+
+INL vi vi_splat(int32_t x)
+{
+#if LANES == 8
+    return (vi){x, x, x, x, x, x, x, x};
+#else
+    return (vi){x, x, x, x};
+#endif
+}
+
+INL vf vf_splat(float x)
+{
+#if LANES == 8
+    return (vf){x, x, x, x, x, x, x, x};
+#else
+    return (vf){x, x, x, x};
+#endif
+}
+
+/* Four int8 in every lane. */
+INL vub splat4(const int8_t *p)
+{
+    int32_t x;
+    memcpy(&x, p, 4);
+    return (vub)vi_splat(x);
+}
+
+INL vf vf_select(vi mask, vf a, vf b)
+{
+    return (vf)((mask & (vi)a) | (~mask & (vi)b));
+}
+
+/* The larger; b where a is NaN. */
+INL vf vf_max(vf a, vf b)
+{
+#ifdef __AVX2__
+    return _mm256_max_ps(a, b);
+#else
+    return vf_select(a > b, a, b);
+#endif
+}
+
+INL vf vf_min(vf a, vf b)
+{
+#ifdef __AVX2__
+    return _mm256_min_ps(a, b);
+#else
+    return vf_select(a < b, a, b);
+#endif
+}
+
+/* a * b + c: rounded once where the set has it, twice where not. */
+INL vf vf_fma(vf a, vf b, vf c)
+{
+#ifdef __FMA__
+    return _mm256_fmadd_ps(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+
+INL float f_fma(float a, float b, float c)
+{
+#ifdef __FMA__
+    return __builtin_fmaf(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+
+INL vf f16_load(const uint16_t *p)
+{
+#ifdef __F16C__
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+#else
+    vu h = __builtin_convertvector(*(const half_any *)p, vu);
+    vf magnitude = (vf)((h & 0x7fff) << 13) * 0x1p112f; /* exact, subnormals too */
+    vu infinite = (vu)((h & 0x7c00) == 0x7c00) & 0x7f800000;
+    return (vf)((vu)magnitude | infinite | (h & 0x8000) << 16);
+#endif
+}
+
+INL vf bf16_load(const uint16_t *p)
+{
+    return (vf)(__builtin_convertvector(*(const half_any *)p, vu) << 16);
+}
+
+/* The fixed tree that adds up 16 lanes. */
+INL float sum16(const vf *v)
+{
+    float a[16];
+    for (int g = 0; g < GROUPS; g++)
+        vf_store(a + g * LANES, v[g]);
+    for (int w = 8; w > 0; w /= 2)
+        for (int i = 0; i < w; i++)
+            a[i] += a[i + w];
+    return a[0];
+}
+
+/* To the nearest integer, ties to even, for |x| < 2^22; anything else gives some number. */
+INL vi vf_round(vf x)
+{
+    return (vi)(x + 0x1.8p23f) - 0x4B400000;
+}
+
+/* 2^x for x <= 127, 0 below -126 and for NaN. Polynomial of degree 6 on [-0.5, 0.5]
+ * (coefficients of Cephes' exp2f); relative error below 2e-7. The only exponential here. */
+INL vf vf_exp2(vf x)
+{
+    vi ok = x >= vf_splat(-126);
+    x = vf_max(x, vf_splat(-126));
+    vf whole = (x + 0x1.8p23f) - 0x1.8p23f, f = x - whole;
+    vf p = vf_splat(1.535336188319500E-4f);
+    p = vf_fma(p, f, vf_splat(1.339887440266574E-3f));
+    p = vf_fma(p, f, vf_splat(9.618437357674640E-3f));
+    p = vf_fma(p, f, vf_splat(5.550332471162809E-2f));
+    p = vf_fma(p, f, vf_splat(2.402264791363012E-1f));
+    p = vf_fma(p, f, vf_splat(6.931472028550421E-1f));
+    p = vf_fma(p, f, vf_splat(1));
+    p = (vf)((vu)p + ((vu)vf_round(x) << 23));
+    return (vf)((vi)p & ok);
+}
+
+#define LOG2E 1.44269504088896341f
+
+/* 1 / (1 + e^-x) */
+INL vf vf_sigmoid(vf x)
+{
+    vf t = vf_min(x * -LOG2E, vf_splat(126));
+    return 1.0f / (1.0f + vf_exp2(t));
+}
+
+/* --- int8 products; a lane's four bytes belong to one output row --- */
+
+/* int16 sums of two neighbouring products, u < 128 or so small that they fit */
+INL vh madd_u8s8(vub u, vub x)
+{
+#ifdef __AVX2__
+    return (vh)_mm256_maddubs_epi16((__m256i)u, (__m256i)x);
+#else
+    vh even = (vh)((vuh)u & 0xff), odd = (vh)((vuh)u >> 8);
+    return even * ((vh)((vuh)x << 8) >> 8) + odd * ((vh)x >> 8);
+#endif
+}
+
+/* The same of signed w; 2 * 128 * 127 fits. */
+INL vh madd_s8s8(vub w, vub x)
+{
+#ifdef __AVX2__
+    return (vh)_mm256_maddubs_epi16(_mm256_abs_epi8((__m256i)w),
+                                    _mm256_sign_epi8((__m256i)x, (__m256i)w));
+#else
+    vh we = (vh)((vuh)w << 8) >> 8, wo = (vh)w >> 8;
+    return we * ((vh)((vuh)x << 8) >> 8) + wo * ((vh)x >> 8);
+#endif
+}
+
+/* The two int16 of each lane added as int32 */
+INL vi add_pairs(vh v)
+{
+#ifdef __AVX2__
+    return (vi)_mm256_madd_epi16((__m256i)v, _mm256_set1_epi16(1));
+#else
+    return ((vi)((vu)v << 16) >> 16) + ((vi)v >> 16);
+#endif
+}
+
+#endif

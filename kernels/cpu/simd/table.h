@@ -1,0 +1,33 @@
+/* table.h: the functions of this folder, named after the set they are compiled for. */
+#ifndef TOKEND_SIMD_TABLE_H
+#define TOKEND_SIMD_TABLE_H
+
+#include "kernels.h"
+#include "simd.h"
+
+void ISA_FN(quantise)(const struct activation *, int stride, int row, int block, const float *x,
+                      int n_blocks);
+void ISA_FN(linear)(const struct weight *w, const struct rows_view *x, int t0, int n, int p0,
+                    int p1, float *y, int ldy);
+/* One panel of a type: y[t * ldy + r] for rows [t0, t0 + n) */
+void ISA_FN(linear_q4_1)(const struct weight *w, int panel, const struct rows_view *x, int t0,
+                         int n, float *y, int ldy);
+void ISA_FN(linear_q8_0)(const struct weight *w, int panel, const struct rows_view *x, int t0,
+                         int n, float *y, int ldy);
+/* Panels [p0, p1) of F32, F16 or BF16 */
+void ISA_FN(linear_float)(const struct weight *w, const struct rows_view *x, int t0, int n, int p0,
+                          int p1, float *y, int ldy);
+void ISA_FN(act_mul)(enum act_fn, float *gate, const float *up, int n);
+void ISA_FN(norm)(float *out, const float *x, const float *w, int n, float eps);
+void ISA_FN(rotate)(enum rope_style, float *x, const float *cos, const float *sin, int n_dims);
+void ISA_FN(kv_write)(const struct kv_pool *, uint8_t *sub_page, int slot, int head, const float *k,
+                      const float *v);
+void ISA_FN(attend_one)(const struct kv_view *, const struct score_config *, int lo, int hi,
+                        const float *q, int ldq, int rows, float *part, int ldp);
+void ISA_FN(attend_tile)(const struct kv_view *, const struct score_config *, int segment,
+                         const int *lo, const int *hi, const float *q, int ldq, int rows,
+                         float *part, int ldp, float *scratch);
+void ISA_FN(part_join)(float *acc, const float *part, int n);
+void ISA_FN(part_finish)(float *out, const float *part, int n);
+
+#endif

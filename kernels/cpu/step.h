@@ -1,0 +1,123 @@
+/* step.h: the recorded operations of a step, and how they are run.
+ *
+ * Recording appends to a fixed array; submit walks it with all members of the team in lockstep.
+ * Every operation is split into units that members claim, and ends at a barrier. Sizes come
+ * from the step's inputs, which are complete only at submit. */
+#ifndef TOKEND_STEP_H
+#define TOKEND_STEP_H
+
+#include "blocks.h"
+#include "kernels.h"
+#include "team.h"
+
+enum op { OP_EMBED, OP_NORM, OP_LINEAR, OP_ROPE_WRITE_KV, OP_ATTENTION };
+
+struct rope {
+    enum rope_style style;
+    int n_dims, max_positions;
+    float *table; /* [max_positions][cos n_dims/2, sin n_dims/2] */
+};
+
+struct record {
+    enum op op;
+    union {
+        struct {
+            struct activation *x;
+            const struct weight *table;
+            float scale;
+        } embed;
+        struct {
+            struct activation *out;
+            const struct activation *x;
+            const struct weight *w;
+            float eps;
+        } norm;
+        struct {
+            enum linear_into into;
+            enum act_fn act;
+            int n_w;
+            const struct activation *x;
+            const struct weight *w[3], *bias[3];
+            struct activation *outs[3];
+        } linear;
+        struct {
+            int layer, n_heads;
+            const struct rope *rope;
+            struct activation *q, *k, *v;
+        } rope;
+        struct {
+            int layer;
+            struct attention_config config;
+            struct activation *out;
+            const struct activation *q;
+        } attention;
+    };
+};
+
+/* A row that attends alone, its segments being units of work (sequences of few rows), … */
+struct lone_row {
+    int row, seq, pos;
+};
+/* … or up to QUERY_TILE rows of a sequence that one unit takes through all segments. */
+struct query_tile {
+    int row, n_rows, seq, pos;
+};
+#define QUERY_TILE 32
+#define LONE_ROWS 4 /* most rows of a sequence that attend alone */
+
+/* What one member works in; fixed sizes but for `attend`. */
+struct worker {
+    float *out;    /* linear: [2][TOKEN_TILE][LINEAR_STRIDE], before the epilogue */
+    float *row;    /* [widest activation]: a row before it is quantised */
+    float *attend; /* attention: scratch, queries and partial results of a tile */
+};
+#define LINEAR_PANELS 8 /* most panels of a unit */
+#define LINEAR_STRIDE (LINEAR_PANELS * PANEL + 16)
+
+struct cpu_backend {
+    struct backend base;
+    struct backend_config config;
+    const struct kernels *kernels;
+    struct team *team;
+    struct blocks blocks;
+    struct backend_memory memory;
+    char description[64];
+    struct step_inputs inputs;
+
+    struct record *plan;
+    int n_plan, max_plan;
+    struct worker *workers; /* [team_size] */
+    int widest;             /* of all activations but those of logit rows */
+
+    struct kv_pool kv; /* data NULL before kv_open */
+    struct lone_row *lone;
+    struct query_tile *tiles;
+    int n_lone, n_tiles;
+    float *parts;     /* partial results of lone rows */
+    size_t max_parts; /* floats */
+    float *staging;   /* [max_rows][widest]: attention's output before it is quantised */
+};
+
+/* Rows of an activation in this step */
+static inline int step_rows(const struct cpu_backend *b, const struct activation *a)
+{
+    return a->logit_rows ? b->inputs.n_logits : b->inputs.n_rows;
+}
+
+/* Rows [*first, *end) of unit u when n rows are shared out among the team: contiguous, because
+ * neighbouring rows share cache lines. False past the end. */
+bool step_row_share(const struct cpu_backend *b, int n, int u, int *first, int *end);
+
+/* Takes what attention needs besides the pool; after kv_open and after every wider activation. */
+bool step_attention_reserve(struct cpu_backend *b, struct err *e);
+/* Sorts the step's rows into lone rows and tiles; before the team starts. */
+void step_attention_plan(struct cpu_backend *b);
+
+/* One operation, called by every member. */
+void step_linear(struct cpu_backend *b, const struct record *r, int member);
+void step_attention(struct cpu_backend *b, const struct record *r, int member);
+
+/* Runs the plan. */
+void step_run(struct cpu_backend *b);
+
+#endif

@@ -1,0 +1,123 @@
+/* A linear operation as units: (tile of tokens, a few panels of one weight). A unit's results go
+ * to a small buffer and from there, by the epilogue, to the output: written directly, a panel's
+ * 16 rows of every token would fall into the same few sets of the cache. */
+#include "step.h"
+
+#include <assert.h>
+#include <string.h>
+
+struct split {
+    int n, tile, n_tiles; /* rows of the step, rows of a tile */
+    int panels_a_unit;    /* even where results are quantised in blocks of 32 */
+    int units_of[3];      /* of each weight, a tile */
+    int units_a_tile;
+};
+
+static struct split split_up(const struct cpu_backend *b, const struct record *r)
+{
+    int n_w = r->linear.into == INTO_ACT_MUL ? 1 : r->linear.n_w, panels = 0, least = 1;
+    struct split s = {.n = step_rows(b, r->linear.x), .tile = TOKEN_TILE};
+    for (int i = 0; i < n_w; i++) {
+        panels += r->linear.w[i]->panels;
+        least = r->linear.outs[i]->quantised ? 2 : least;
+    }
+    s.n_tiles = (s.n + s.tile - 1) / s.tile;
+    int want = panels * (s.n_tiles ? s.n_tiles : 1) / (team_size(b->team) * 8);
+    s.panels_a_unit = want < least ? least : want > LINEAR_PANELS ? LINEAR_PANELS : want;
+    s.panels_a_unit -= s.panels_a_unit % least;
+    for (int i = 0; i < n_w; i++) {
+        s.units_of[i] = (r->linear.w[i]->panels + s.panels_a_unit - 1) / s.panels_a_unit;
+        s.units_a_tile += s.units_of[i];
+    }
+    return s;
+}
+
+/* One unit: panels [p0, p1) of weight `which`, rows [t0, t0 + n) */
+struct unit {
+    int which, p0, p1, t0, n;
+    int n_outs; /* output rows that exist (the last panel is padded) */
+};
+
+static struct unit unit_at(const struct split *s, const struct record *r, int u)
+{
+    int tile = u / s->units_a_tile, i = 0;
+    u %= s->units_a_tile;
+    while (u >= s->units_of[i])
+        u -= s->units_of[i++];
+    const struct weight *w = r->linear.w[i];
+    struct unit unit = {.which = i, .p0 = u * s->panels_a_unit, .t0 = tile * s->tile};
+    unit.p1 = unit.p0 + s->panels_a_unit < w->panels ? unit.p0 + s->panels_a_unit : w->panels;
+    unit.n = s->n - unit.t0 < s->tile ? s->n - unit.t0 : s->tile;
+    int64_t left = w->rows - (int64_t)unit.p0 * PANEL, own = (unit.p1 - unit.p0) * PANEL;
+    unit.n_outs = (int)(left < own ? left : own);
+    return unit;
+}
+
+static void add_bias(const struct weight *bias, const struct unit *u, float *y)
+{
+    if (!bias)
+        return;
+    const float *from = bias->vector + (size_t)u->p0 * PANEL;
+    for (int t = 0; t < u->n; t++)
+        for (int i = 0; i < u->n_outs; i++)
+            y[t * LINEAR_STRIDE + i] += from[i];
+}
+
+static void store(const struct cpu_backend *b, const struct activation *out, const struct unit *u,
+                  int n_rows, const float *y)
+{
+    size_t bytes = (size_t)u->n_outs * sizeof *y;
+    for (int t = 0; t < u->n; t++, y += LINEAR_STRIDE) {
+        if (out->quantised)
+            b->kernels->quantise(out, qstride(n_rows), u->t0 + t, u->p0 / 2, y, u->n_outs / QBLOCK);
+        else
+            memcpy(out->f + (size_t)(u->t0 + t) * out->stride + u->p0 * PANEL, y, bytes);
+    }
+}
+
+static void add(const struct activation *out, const struct unit *u, const float *y)
+{
+    for (int t = 0; t < u->n; t++, y += LINEAR_STRIDE) {
+        float *to = out->f + (size_t)(u->t0 + t) * out->stride + u->p0 * PANEL;
+        for (int i = 0; i < u->n_outs; i++)
+            to[i] += y[i];
+    }
+}
+
+static void product(const struct cpu_backend *b, const struct record *r, int which,
+                    const struct unit *u, const struct rows_view *x, float *y)
+{
+    const struct weight *w = r->linear.w[which];
+    b->kernels->linear(w, x, u->t0, u->n, u->p0, u->p1, y, LINEAR_STRIDE);
+    add_bias(r->linear.bias[which], u, y);
+}
+
+static void run_unit(const struct cpu_backend *b, const struct record *r, const struct unit *u,
+                     const struct rows_view *x, int n_rows, float *buffer)
+{
+    struct activation *out = r->linear.outs[u->which];
+    product(b, r, u->which, u, x, buffer);
+    if (r->linear.into == INTO_ADD) {
+        add(out, u, buffer);
+        return;
+    }
+    if (r->linear.into == INTO_ACT_MUL) {
+        float *up = buffer + TOKEN_TILE * LINEAR_STRIDE;
+        product(b, r, 1, u, x, up);
+        for (int t = 0; t < u->n; t++)
+            b->kernels->act_mul(r->linear.act, buffer + t * LINEAR_STRIDE, up + t * LINEAR_STRIDE,
+                                (u->p1 - u->p0) * PANEL);
+    }
+    store(b, out, u, n_rows, buffer);
+}
+
+void step_linear(struct cpu_backend *b, const struct record *r, int member)
+{
+    const struct activation *x = r->linear.x;
+    struct split s = split_up(b, r);
+    struct rows_view view = {x->f, x->stride, x->q, x->d, x->s, qstride(s.n)};
+    for (int i; (i = team_claim(b->team)) < s.units_a_tile * s.n_tiles;) {
+        struct unit u = unit_at(&s, r, i);
+        run_unit(b, r, &u, &view, s.n, b->workers[member].out);
+    }
+}

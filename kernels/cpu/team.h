@@ -1,0 +1,33 @@
+/* team.h: helper threads that work on one thing at a time, in lockstep.
+ *
+ * team_run calls one function on every member, the calling thread being member 0. Inside it
+ * work is split into phases: members claim units 0, 1, 2, … of a phase until there are none
+ * left and then meet at team_barrier, which starts the next phase. Which member does a unit is
+ * chance, so no unit's result may depend on it.
+ *
+ * Who waits spins for a few dozen microseconds and then sleeps: an idle team takes no CPU.
+ * Only one thread may call team_run, team_for and team_free. Nothing here allocates but
+ * team_new. */
+#ifndef TOKEND_TEAM_H
+#define TOKEND_TEAM_H
+
+#include "err.h"
+
+struct team;
+
+/* `size` members, the caller counted; 0 = as many as the process may use processors. */
+struct team *team_new(int size, struct err *e);
+void team_free(struct team *); /* NULL is fine */
+int team_size(const struct team *);
+
+/* Calls fn(arg, member) on all members and returns when all have returned. */
+void team_run(struct team *, void (*fn)(void *arg, int member), void *arg);
+/* Calls fn(arg, i) for i in [0, n), each once, in any order, and returns when all are done. */
+void team_for(struct team *, void (*fn)(void *arg, int i), void *arg, int n);
+
+/* Inside team_run: the next unit of this phase, the same number for one member only. */
+int team_claim(struct team *);
+/* Inside team_run, by every member: what was written before is seen by all after. */
+void team_barrier(struct team *);
+
+#endif
