@@ -35,7 +35,8 @@ struct engine_config {
 
     /* Opens the device; NULL: backend_cpu_open. */
     struct backend *(*open_backend)(const struct backend_config *, struct err *e);
-    bool poison_pages; /* tests: fill pages with NaN before they are first written */
+    /* Tests: fill pages with NaN before they are first written; recount all pages when idle. */
+    bool check_pages;
 };
 
 /* What engine_open found out and decided; printed at start, served by /v1/models. */
@@ -89,8 +90,9 @@ struct request {
     struct request_run *run;
 };
 
-/* Allocates the output arrays too (untouched pages cost nothing). bias is copied. NULL: out of
- * memory. The prompt becomes the request's. */
+/* Allocates the output arrays too (untouched pages cost nothing). bias is copied. The prompt
+ * becomes the request's. n_prompt and n_choices are at least 1. NULL: out of memory; the prompt
+ * stays the caller's then. */
 struct request *request_new(int32_t *prompt, int n_prompt, int n_choices,
                             const struct sampling_params *params);
 void request_free(struct request *);

@@ -1,0 +1,269 @@
+/* engine.c: opening, closing, the thread, and the submitter's side. */
+#include "engine_impl.h"
+
+#include "log.h"
+#include "planner.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const double idle_beat_s = 0.4; /* the heartbeat's period when there is nothing to do */
+
+/* --- the thread --- */
+
+static void *engine_main(void *arg)
+{
+    struct engine *e = arg;
+    while (!atomic_load(&e->stop)) {
+        atomic_store(&e->heartbeat, (uint64_t)(engine_now() * 1e9));
+        if (engine_iterate(e))
+            continue;
+        if (e->config.check_pages) {
+            scheduler_check(e->scheduler);
+            prefix_cache_check(e->cache);
+        }
+        mailbox_park(&e->mail, idle_beat_s);
+    }
+    engine_end_all(e);
+    return NULL;
+}
+
+/* --- opening --- */
+
+static bool check_config(const struct engine_config *c, struct err *e)
+{
+    if (c->block_size < 16 || c->block_size % 16 || c->block_size > 1024)
+        return err_set(e, ERR_INVALID, "--block-size %d: expected a multiple of 16, up to 1024",
+                       c->block_size);
+    if (c->max_num_seqs < 1)
+        return err_set(e, ERR_INVALID, "--max-num-seqs %d: expected at least 1", c->max_num_seqs);
+    if (c->max_num_batched_tokens < c->max_num_seqs)
+        return err_set(e, ERR_INVALID,
+                       "--max-num-batched-tokens %d: expected at least --max-num-seqs (%d)",
+                       c->max_num_batched_tokens, c->max_num_seqs);
+    if (c->max_model_len < 0 || c->threads < 0)
+        return err_set(e, ERR_INVALID, "--max-model-len and --threads must not be negative");
+    return true;
+}
+
+static bool open_backend(struct engine *e, int max_len, struct err *err)
+{
+    const struct engine_config *c = &e->config;
+    e->max_pages = (max_len + c->block_size - 1) / c->block_size;
+    e->max_logits = c->max_num_seqs;
+    const struct backend_config bc = {
+        .threads = c->threads,
+        .max_rows = c->max_num_batched_tokens,
+        .max_seqs = c->max_num_seqs,
+        .max_pages = e->max_pages,
+        .max_logits = e->max_logits,
+    };
+    e->backend = (c->open_backend ? c->open_backend : backend_cpu_open)(&bc, err);
+    if (!e->backend)
+        return false;
+    snprintf(e->backend_name, sizeof e->backend_name, "%s: %s", e->backend->ops->name,
+             e->backend->ops->describe(e->backend));
+    return true;
+}
+
+static bool take_kv(struct engine *e, int wanted_len, struct err *err)
+{
+    const struct engine_config *c = &e->config;
+    struct engine_info *info = &e->info;
+    struct kv_config kv = model_kv_config(&info->spec, c->block_size, info->kv_dtype);
+    const uint64_t page_bytes = e->backend->ops->kv_page_bytes(e->backend, &kv);
+    struct backend_memory mem;
+    struct memory_plan plan;
+    e->backend->ops->memory(e->backend, &mem);
+    if (!planner_pool(c, wanted_len, page_bytes, mem.total, &plan, err))
+        return false;
+    if (plan.shrunk)
+        log_info("context: %d tokens, what the KV cache holds; the model allows %d",
+                 plan.max_model_len, info->spec.n_ctx_train);
+    kv.n_pages = info->n_pages = plan.n_pages;
+    info->max_model_len = plan.max_model_len;
+    info->kv_bytes = plan.kv_bytes;
+    info->kv_bytes_per_token = page_bytes / (uint64_t)c->block_size;
+    return e->backend->ops->kv_open(e->backend, &kv, err);
+}
+
+static bool load_model(struct engine *e, const struct gguf *g, struct err *err)
+{
+    struct engine_info *info = &e->info;
+    int len;
+    if (!model_spec_from_gguf(g, &info->spec, err) ||
+        !planner_context(&e->config, &info->spec, &len, err) || !open_backend(e, len, err))
+        return false;
+    info->backend = e->backend_name;
+    info->kv_dtype = e->config.kv_dtype;
+    if (e->config.kv_dtype_auto)
+        info->kv_dtype = model_is_f32(g) ? DTYPE_F32 : DTYPE_F16;
+    if (!take_kv(e, len, err))
+        return false;
+    e->model = model_load(e->backend, g, &info->spec, info->max_model_len, err);
+    if (!e->model)
+        return false;
+    struct backend_memory mem;
+    e->backend->ops->memory(e->backend, &mem);
+    info->weight_bytes = mem.weights;
+    info->activation_bytes = mem.activations;
+    info->max_num_seqs = e->config.max_num_seqs;
+    info->max_num_batched_tokens = e->config.max_num_batched_tokens;
+    info->block_size = e->config.block_size;
+    return true;
+}
+
+static bool open_pages(struct engine *e, struct err *err)
+{
+    const struct scheduler_config sc = {
+        .block_size = e->config.block_size,
+        .max_seqs = e->config.max_num_seqs,
+        .max_step_tokens = e->config.max_num_batched_tokens,
+        .prefix_caching = e->config.prefix_caching,
+    };
+    return (e->pool = page_pool_open(e->info.n_pages, err)) &&
+           (e->cache = prefix_cache_open(e->pool, sc.block_size, err)) &&
+           (e->scheduler = scheduler_open(&sc, e->pool, e->cache, err));
+}
+
+static bool take_scratch(struct engine *e, struct err *err)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    e->n_lanes = e->config.threads > 0 ? e->config.threads : cores > 0 ? (int)cores : 1;
+    if (e->n_lanes > e->max_logits)
+        e->n_lanes = e->max_logits;
+    e->rows = calloc((size_t)e->config.max_num_batched_tokens, sizeof *e->rows);
+    e->tasks = calloc((size_t)e->max_logits, sizeof *e->tasks);
+    e->scratch = calloc((size_t)e->n_lanes, sizeof(struct sampling_scratch *));
+    bool ok = e->rows && e->tasks && e->scratch;
+    for (int i = 0; ok && i < e->n_lanes; i++)
+        ok = (e->scratch[i] = sampling_scratch_new(e->info.spec.n_vocab));
+    return ok || err_set(err, ERR_MEMORY, "no memory for the sampler");
+}
+
+static void engine_free(struct engine *e)
+{
+    for (int i = 0; e->scratch && i < e->n_lanes; i++)
+        sampling_scratch_free(e->scratch[i]);
+    free(e->scratch);
+    free(e->tasks);
+    free(e->rows);
+    scheduler_free(e->scheduler);
+    prefix_cache_free(e->cache);
+    page_pool_free(e->pool);
+    model_free(e->model);
+    if (e->backend)
+        e->backend->ops->close(e->backend);
+    mailbox_destroy(&e->mail);
+    free(e);
+}
+
+static bool start_thread(struct engine *e, struct err *err)
+{
+    atomic_store(&e->heartbeat, (uint64_t)(engine_now() * 1e9));
+    const struct engine_stats at_start = {
+        .pages_total = e->info.n_pages,
+        .pages_free = e->info.n_pages,
+    };
+    stats_write(&e->stats_box, &at_start);
+    int code = pthread_create(&e->thread, NULL, engine_main, e);
+    e->thread_runs = code == 0;
+    return e->thread_runs || err_set(err, ERR_IO, "engine thread: %s", strerror(code));
+}
+
+struct engine *engine_open(const struct engine_config *c, const struct gguf *g,
+                           void (*wake)(void *arg), void *arg, struct err *err)
+{
+    if (!check_config(c, err))
+        return NULL;
+    struct engine *e = calloc(1, sizeof *e);
+    if (!e) {
+        err_set(err, ERR_MEMORY, "no memory for the engine");
+        return NULL;
+    }
+    e->config = *c;
+    e->wake = wake;
+    e->wake_arg = arg;
+    list_init(&e->live);
+    if (!mailbox_init(&e->mail, err)) {
+        free(e);
+        return NULL;
+    }
+    if (load_model(e, g, err) && open_pages(e, err) && take_scratch(e, err) && start_thread(e, err))
+        return e;
+    engine_free(e);
+    return NULL;
+}
+
+void engine_close(struct engine *e)
+{
+    if (!e)
+        return;
+    atomic_store(&e->stop, true);
+    mailbox_ring(&e->mail);
+    pthread_join(e->thread, NULL);
+    while (mailbox_poll(&e->mail))
+        ; /* sets `ended` */
+    engine_free(e);
+}
+
+const struct engine_info *engine_get_info(const struct engine *e)
+{
+    return &e->info;
+}
+
+/* --- the submitter's side --- */
+
+static bool check_request(const struct engine *e, const struct request *r, struct err *err)
+{
+    const int n_vocab = e->info.spec.n_vocab, max_len = e->info.max_model_len;
+    if (atomic_load(&e->dead))
+        return err_set(err, ERR_DEVICE, "the device failed: nothing can run");
+    if (r->n_prompt < 1)
+        return err_set(err, ERR_INVALID, "the prompt is empty: it needs at least one token");
+    if (r->n_prompt > max_len || (r->n_prompt == max_len && r->params.max_tokens > 0))
+        return err_set(err, ERR_LIMIT,
+                       "the prompt has %d tokens, which leaves no room for an answer: the "
+                       "context (max_model_len) is %d tokens",
+                       r->n_prompt, max_len);
+    for (int i = 0; i < r->n_prompt; i++)
+        if (r->prompt[i] < 0 || r->prompt[i] >= n_vocab)
+            return err_set(err, ERR_INVALID,
+                           "prompt token %d is %d, the vocabulary has ids 0 to %d", i,
+                           (int)r->prompt[i], n_vocab - 1);
+    return sampling_check(&r->params, n_vocab, err);
+}
+
+bool engine_submit(struct engine *e, struct request *r, struct err *err)
+{
+    if (!check_request(e, r, err))
+        return false;
+    request_run_free(r->run);
+    r->run = request_run_new(r, e->info.spec.n_vocab, e->info.max_model_len, e->info.block_size);
+    if (!r->run)
+        return err_set(err, ERR_MEMORY, "no memory for a request of %d tokens and %d choices",
+                       r->n_prompt, r->n_choices);
+    r->t_submitted = engine_now();
+    mailbox_submit(&e->mail, r);
+    return true;
+}
+
+void engine_cancel(struct engine *e, struct request *r)
+{
+    atomic_store(&r->cancel_asked, true);
+    mailbox_ring(&e->mail);
+}
+
+void engine_stop_choice(struct engine *e, struct request *r, int choice)
+{
+    atomic_store(&r->choices[choice].stop_asked, true);
+    mailbox_ring(&e->mail);
+}
+
+struct request *engine_poll(struct engine *e)
+{
+    return mailbox_poll(&e->mail);
+}

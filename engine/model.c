@@ -1,0 +1,401 @@
+#include "model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Weights that read one activation buffer must be of one class (backend.h). A file may mix
+ * classes, so every buffer that feeds linears exists once for each class that reads it. */
+enum weight_class { CLASS_FLOAT, CLASS_QUANTISED, N_CLASSES };
+
+struct matrix {
+    struct weight *w;
+    enum weight_class class;
+};
+
+struct feed {
+    struct activation *of[N_CLASSES]; /* NULL where no weight of that class reads it */
+};
+
+struct layer {
+    struct weight *attn_norm, *ffn_norm; /* [1][n_embd] */
+    struct matrix qkv[3];                /* [heads * head_dim][n_embd] */
+    struct matrix o;                     /* [n_embd][n_heads * head_dim] */
+    struct matrix gate_up[2];            /* [n_ff][n_embd], of one class */
+    struct matrix down;                  /* [n_embd][n_ff] */
+    struct weight *qkv_bias[3], *o_bias, *gate_up_bias[2], *down_bias; /* NULL: none */
+};
+
+struct model {
+    struct backend *backend;
+    struct model_spec spec;
+    struct attention_config attention;
+    struct rope *rope;
+
+    struct matrix embd, out; /* [n_vocab][n_embd] */
+    struct weight *out_norm; /* [1][n_embd] */
+    struct layer *layers;    /* [n_layers] */
+
+    struct activation *x;            /* [n_embd] the residual stream */
+    struct feed normed;              /* [n_embd] */
+    struct activation *qkv[3];       /* [n_heads * head_dim], twice [n_kv_heads * head_dim] */
+    struct feed attended;            /* [n_heads * head_dim] */
+    struct feed gated;               /* [n_ff] */
+    struct activation *logit_normed; /* [n_embd], of logit_rows only, as the next */
+    struct activation *logits;       /* [n_vocab] */
+};
+
+static enum weight_class class_of(enum dtype t)
+{
+    return dtype_info(t)->block_elems > 1 ? CLASS_QUANTISED : CLASS_FLOAT;
+}
+
+/* --- loading --- */
+
+struct loader {
+    struct model *m;
+    const struct gguf *g;
+    struct err *e;
+    bool ok; /* the first failure turns it off, and every later call does nothing */
+};
+
+static const struct gguf_tensor *find(struct loader *l, const char *name, int64_t rows,
+                                      int64_t cols, int n_dims)
+{
+    const int64_t dims[2] = {cols, rows};
+    const struct gguf_tensor *t = l->ok ? gguf_want_tensor(l->g, name, n_dims, dims, l->e) : NULL;
+    l->ok = l->ok && t;
+    return t;
+}
+
+static struct weight *give(struct loader *l, const char *name, enum dtype type, int64_t rows,
+                           int64_t cols, const void *data)
+{
+    struct weight *w = l->m->backend->ops->weight_load(l->m->backend, type, rows, cols, data, l->e);
+    if (!w)
+        l->ok = err_prefix(l->e, "tensor %s", name);
+    return w;
+}
+
+static struct weight *load_vector(struct loader *l, const char *name, int64_t width)
+{
+    const struct gguf_tensor *t = find(l, name, 1, width, 1);
+    return t ? give(l, name, t->dtype, 1, width, t->data) : NULL;
+}
+
+static struct matrix load_matrix(struct loader *l, const char *name, int64_t rows, int64_t cols)
+{
+    const struct gguf_tensor *t = find(l, name, rows, cols, 2);
+    if (!t)
+        return (struct matrix){0};
+    return (struct matrix){give(l, name, t->dtype, rows, cols, t->data), class_of(t->dtype)};
+}
+
+/* A quantised tensor as float32 weights: for the partner of a float tensor. */
+static struct matrix load_widened(struct loader *l, const char *name, int64_t rows, int64_t cols)
+{
+    const struct gguf_tensor *t = find(l, name, rows, cols, 2);
+    if (!t)
+        return (struct matrix){0};
+    float *f = malloc((size_t)rows * (size_t)cols * sizeof *f);
+    if (!f) {
+        l->ok = err_set(l->e, ERR_MEMORY, "tensor %s: no memory to widen it to float32", name);
+        return (struct matrix){0};
+    }
+    dtype_to_f32(t->dtype, t->data, f, rows * cols);
+    struct matrix m = {give(l, name, DTYPE_F32, rows, cols, f), CLASS_FLOAT};
+    free(f);
+    return m;
+}
+
+struct tensor_name {
+    char text[64];
+};
+static struct tensor_name layer_name(int layer, const char *part)
+{
+    struct tensor_name n;
+    snprintf(n.text, sizeof n.text, "blk.%d.%s", layer, part);
+    return n;
+}
+
+static void load_attention(struct loader *l, struct layer *y, int i)
+{
+    static const char *const part[3] = {"attn_q", "attn_k", "attn_v"};
+    const struct model_spec *s = &l->m->spec;
+    const int64_t q = (int64_t)s->n_heads * s->head_dim, kv = (int64_t)s->n_kv_heads * s->head_dim;
+    const int64_t rows[3] = {q, kv, kv};
+    char name[32];
+    y->attn_norm = load_vector(l, layer_name(i, "attn_norm.weight").text, s->n_embd);
+    for (int k = 0; k < 3; k++) {
+        snprintf(name, sizeof name, "%s.weight", part[k]);
+        y->qkv[k] = load_matrix(l, layer_name(i, name).text, rows[k], s->n_embd);
+        snprintf(name, sizeof name, "%s.bias", part[k]);
+        if (s->qkv_bias)
+            y->qkv_bias[k] = load_vector(l, layer_name(i, name).text, rows[k]);
+    }
+    y->o = load_matrix(l, layer_name(i, "attn_output.weight").text, s->n_embd, q);
+    if (s->o_bias)
+        y->o_bias = load_vector(l, layer_name(i, "attn_output.bias").text, s->n_embd);
+}
+
+static bool is_quantised(const struct loader *l, const char *name)
+{
+    const struct gguf_tensor *t = gguf_find_tensor(l->g, name);
+    return t && t->known && class_of(t->dtype) == CLASS_QUANTISED;
+}
+
+/* Gate and up are multiplied element by element as they are made, in one operation, so they
+ * read the same buffer. No known file mixes their classes; if one does, the quantised is widened.
+ */
+static void load_mlp(struct loader *l, struct layer *y, int i)
+{
+    const struct model_spec *s = &l->m->spec;
+    const struct tensor_name name[2] = {layer_name(i, "ffn_gate.weight"),
+                                        layer_name(i, "ffn_up.weight")};
+    const bool quantised[2] = {is_quantised(l, name[0].text), is_quantised(l, name[1].text)};
+    y->ffn_norm = load_vector(l, layer_name(i, "ffn_norm.weight").text, s->n_embd);
+    for (int k = 0; k < 2; k++)
+        y->gate_up[k] = (quantised[k] && !quantised[1 - k] ? load_widened : load_matrix)(
+            l, name[k].text, s->n_ff, s->n_embd);
+    y->down = load_matrix(l, layer_name(i, "ffn_down.weight").text, s->n_embd, s->n_ff);
+    if (s->mlp_bias) {
+        y->gate_up_bias[0] = load_vector(l, layer_name(i, "ffn_gate.bias").text, s->n_ff);
+        y->gate_up_bias[1] = load_vector(l, layer_name(i, "ffn_up.bias").text, s->n_ff);
+        y->down_bias = load_vector(l, layer_name(i, "ffn_down.bias").text, s->n_embd);
+    }
+}
+
+static void load_weights(struct loader *l)
+{
+    struct model *m = l->m;
+    const struct model_spec *s = &m->spec;
+    m->embd = load_matrix(l, "token_embd.weight", s->n_vocab, s->n_embd);
+    for (int i = 0; i < s->n_layers && l->ok; i++) {
+        load_attention(l, &m->layers[i], i);
+        load_mlp(l, &m->layers[i], i);
+    }
+    m->out_norm = load_vector(l, "output_norm.weight", s->n_embd);
+    m->out = s->tied_embeddings ? m->embd : load_matrix(l, "output.weight", s->n_vocab, s->n_embd);
+}
+
+/* inv_freq[i] = theta^(-2i / n_dims), divided by the linear scale and by the file's factors
+ * (Llama 3's scaling, precomputed by the converter). */
+static void load_rope(struct loader *l, int max_positions)
+{
+    const struct model_spec *s = &l->m->spec;
+    if (!l->ok || s->rope_style == ROPE_NONE)
+        return;
+    const int n = s->rope_dims / 2;
+    float *inv_freq = malloc((size_t)n * sizeof *inv_freq);
+    float *factors = malloc((size_t)n * sizeof *factors);
+    if (!inv_freq || !factors)
+        l->ok = err_set(l->e, ERR_MEMORY, "no memory for %d rotary frequencies", n);
+    const struct gguf_tensor *t = NULL;
+    if (l->ok && s->rope_freq_factors && (t = find(l, "rope_freqs.weight", 1, n, 1)))
+        dtype_to_f32(t->dtype, t->data, factors, n);
+    for (int i = 0; l->ok && i < n; i++) {
+        double f = pow((double)s->rope_theta, -2.0 * i / s->rope_dims);
+        f /= (double)s->rope_linear_scale;
+        if (t && !(isfinite(factors[i]) && factors[i] > 0))
+            l->ok = err_set(l->e, ERR_INVALID,
+                            "tensor rope_freqs.weight: factor %d is %g, "
+                            "should be positive",
+                            i, (double)factors[i]);
+        inv_freq[i] = (float)(t ? f / (double)factors[i] : f);
+    }
+    struct rope_config c = {s->rope_style, s->rope_dims, inv_freq, 1.0f, max_positions};
+    if (l->ok)
+        l->ok = (l->m->rope = l->m->backend->ops->rope_new(l->m->backend, &c, l->e));
+    free(inv_freq);
+    free(factors);
+}
+
+static struct activation *take_buffer(struct loader *l, int width, const struct weight *reader,
+                                      bool logit_rows)
+{
+    if (!l->ok)
+        return NULL;
+    struct backend *b = l->m->backend;
+    struct activation *a = b->ops->activation_new(b, width, reader, logit_rows, l->e);
+    l->ok = a;
+    return a;
+}
+
+static void take_feed(struct loader *l, struct feed *f, int width, const struct matrix *reader)
+{
+    if (!f->of[reader->class])
+        f->of[reader->class] = take_buffer(l, width, reader->w, false);
+}
+
+static void take_buffers(struct loader *l)
+{
+    struct model *m = l->m;
+    const struct model_spec *s = &m->spec;
+    const int q = s->n_heads * s->head_dim, kv = s->n_kv_heads * s->head_dim;
+    m->x = take_buffer(l, s->n_embd, NULL, false);
+    m->qkv[0] = take_buffer(l, q, NULL, false);
+    m->qkv[1] = take_buffer(l, kv, NULL, false);
+    m->qkv[2] = take_buffer(l, kv, NULL, false);
+    for (int i = 0; i < s->n_layers && l->ok; i++) {
+        const struct layer *y = &m->layers[i];
+        for (int k = 0; k < 3; k++)
+            take_feed(l, &m->normed, s->n_embd, &y->qkv[k]);
+        take_feed(l, &m->normed, s->n_embd, &y->gate_up[0]);
+        take_feed(l, &m->attended, q, &y->o);
+        take_feed(l, &m->gated, s->n_ff, &y->down);
+    }
+    m->logit_normed = take_buffer(l, s->n_embd, m->out.w, true);
+    m->logits = take_buffer(l, s->n_vocab, NULL, true);
+}
+
+struct model *model_load(struct backend *b, const struct gguf *g, const struct model_spec *s,
+                         int max_positions, struct err *e)
+{
+    struct model *m = calloc(1, sizeof *m);
+    if (m)
+        m->layers = calloc((size_t)s->n_layers, sizeof *m->layers);
+    if (!m || !m->layers) {
+        model_free(m);
+        err_set(e, ERR_MEMORY, "no memory for %d layers", s->n_layers);
+        return NULL;
+    }
+    m->backend = b;
+    m->spec = *s;
+    m->attention = (struct attention_config){
+        .n_heads = s->n_heads,
+        .n_kv_heads = s->n_kv_heads,
+        .head_dim = s->head_dim,
+        .scale = s->attention_scale,
+    };
+    struct loader l = {m, g, e, true};
+    load_weights(&l);
+    load_rope(&l, max_positions);
+    take_buffers(&l);
+    if (l.ok)
+        return m;
+    model_free(m);
+    return NULL;
+}
+
+void model_free(struct model *m)
+{
+    if (!m)
+        return;
+    free(m->layers);
+    free(m);
+}
+
+const struct model_spec *model_get_spec(const struct model *m)
+{
+    return &m->spec;
+}
+
+/* --- the forward pass --- */
+
+/* normed = RMSNorm(x) in the form of each class that one of the readers has. */
+static void norm(struct model *m, const struct weight *w, const struct matrix *readers, int n)
+{
+    bool done[N_CLASSES] = {false};
+    for (int i = 0; i < n; i++) {
+        enum weight_class c = readers[i].class;
+        if (!done[c])
+            m->backend->ops->norm(m->backend, m->normed.of[c], m->x, w, m->spec.norm_eps);
+        done[c] = true;
+    }
+}
+
+/* q, k, v = normed · Wᵀ + b: one fused operation for each class of weights. */
+static void project_qkv(struct model *m, const struct layer *y)
+{
+    for (int c = 0; c < N_CLASSES; c++) {
+        const struct weight *w[3], *bias[3];
+        struct activation *out[3];
+        int n = 0;
+        for (int k = 0; k < 3; k++) {
+            if ((int)y->qkv[k].class != c)
+                continue;
+            w[n] = y->qkv[k].w;
+            bias[n] = y->qkv_bias[k];
+            out[n++] = m->qkv[k];
+        }
+        if (n > 0)
+            m->backend->ops->linear(m->backend, INTO_STORE, m->spec.act, m->normed.of[c], n, w,
+                                    m->spec.qkv_bias ? bias : NULL, out);
+    }
+}
+
+/* x += in · Wᵀ + b */
+static void add_linear(struct model *m, const struct feed *in, const struct matrix *w,
+                       const struct weight *bias)
+{
+    m->backend->ops->linear(m->backend, INTO_ADD, m->spec.act, in->of[w->class], 1,
+                            (const struct weight *const[]){w->w},
+                            bias ? (const struct weight *const[]){bias} : NULL, &m->x);
+}
+
+static void attend(struct model *m, const struct layer *y, int i)
+{
+    struct backend *b = m->backend;
+    norm(m, y->attn_norm, y->qkv, 3);
+    project_qkv(m, y);
+    b->ops->rope_write_kv(b, i, m->rope, m->spec.n_heads, m->qkv[0], m->qkv[1], m->qkv[2]);
+    b->ops->attention(b, i, &m->attention, m->attended.of[y->o.class], m->qkv[0]);
+    add_linear(m, &m->attended, &y->o, y->o_bias);
+}
+
+/* x += (act(normed · Gᵀ) * (normed · Uᵀ)) · Dᵀ */
+static void feed_forward(struct model *m, const struct layer *y)
+{
+    struct backend *b = m->backend;
+    const struct weight *const w[2] = {y->gate_up[0].w, y->gate_up[1].w};
+    const struct weight *const bias[2] = {y->gate_up_bias[0], y->gate_up_bias[1]};
+    norm(m, y->ffn_norm, y->gate_up, 1);
+    b->ops->linear(b, INTO_ACT_MUL, m->spec.act, m->normed.of[y->gate_up[0].class], 2, w,
+                   m->spec.mlp_bias ? bias : NULL, &m->gated.of[y->down.class]);
+    add_linear(m, &m->gated, &y->down, y->down_bias);
+}
+
+void model_forward(struct model *m)
+{
+    struct backend *b = m->backend;
+    b->ops->embed(b, m->x, m->embd.w, 1.0f);
+    for (int i = 0; i < m->spec.n_layers; i++) {
+        attend(m, &m->layers[i], i);
+        feed_forward(m, &m->layers[i]);
+    }
+    model_forward_logits(m);
+}
+
+void model_forward_logits(struct model *m)
+{
+    struct backend *b = m->backend;
+    b->ops->norm_logit_rows(b, m->logit_normed, m->x, m->out_norm, m->spec.norm_eps);
+    b->ops->linear(b, INTO_STORE, m->spec.act, m->logit_normed, 1,
+                   (const struct weight *const[]){m->out.w}, NULL, &m->logits);
+}
+
+const float *model_logits(const struct model *m, int i)
+{
+    return m->backend->ops->read(m->backend, m->logits, i);
+}
+
+struct kv_config model_kv_config(const struct model_spec *s, int block_size, enum dtype kv_dtype)
+{
+    return (struct kv_config){
+        .n_layers = s->n_layers,
+        .n_kv_heads = s->n_kv_heads,
+        .head_dim = s->head_dim,
+        .block_size = block_size,
+        .dtype = kv_dtype,
+    };
+}
+
+bool model_is_f32(const struct gguf *g)
+{
+    for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        if (t->n_dims > 1 && t->dims[1] > 1 && !(t->known && t->dtype == DTYPE_F32))
+            return false;
+    }
+    return true;
+}

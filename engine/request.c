@@ -1,0 +1,149 @@
+#include "request.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Elements of zero bytes are allocated too: NULL means out of memory only. calloc checks the
+ * product, and leaves large arrays untouched. */
+static void *array_new(size_t n, size_t size)
+{
+    return calloc(n ? n : 1, size);
+}
+
+static bool choice_init(struct choice *c, const struct sampling_params *p)
+{
+    const size_t n = (size_t)p->max_tokens;
+    c->stop_id = -1;
+    c->tokens = array_new(n, sizeof *c->tokens);
+    if (p->n_logprobs >= 0)
+        c->logprobs = array_new(n, sizeof *c->logprobs);
+    if (p->n_logprobs > 0)
+        c->tops = array_new(n, (size_t)p->n_logprobs * sizeof *c->tops);
+    return c->tokens && (p->n_logprobs < 0 || c->logprobs) && (p->n_logprobs <= 0 || c->tops);
+}
+
+static bool prompt_logprobs_init(struct request *r)
+{
+    const int k = r->params.n_prompt_logprobs;
+    if (k < 0)
+        return true;
+    r->prompt_logprobs = array_new((size_t)r->n_prompt, sizeof *r->prompt_logprobs);
+    if (!r->prompt_logprobs)
+        return false;
+    r->prompt_logprobs[0] = NAN;
+    if (k == 0)
+        return true;
+    r->prompt_tops = array_new((size_t)r->n_prompt, (size_t)k * sizeof *r->prompt_tops);
+    for (int i = 0; r->prompt_tops && i < k; i++)
+        r->prompt_tops[i] = (struct top_logprob){-1, NAN};
+    return r->prompt_tops;
+}
+
+static bool bias_init(struct request *r, const struct sampling_params *p)
+{
+    const size_t bytes = (size_t)p->n_bias * sizeof *p->bias;
+    r->params.bias = NULL;
+    if (p->n_bias == 0)
+        return true;
+    struct logit_bias *copy = malloc(bytes);
+    if (copy)
+        memcpy(copy, p->bias, bytes);
+    r->params.bias = copy;
+    return copy;
+}
+
+struct request *request_new(int32_t *prompt, int n_prompt, int n_choices,
+                            const struct sampling_params *p)
+{
+    struct request *r = calloc(1, sizeof *r);
+    if (!r)
+        return NULL;
+    r->n_prompt = n_prompt;
+    r->params = *p;
+    bool ok = bias_init(r, p);
+    r->choices = array_new((size_t)n_choices, sizeof *r->choices);
+    r->n_choices = r->choices ? n_choices : 0;
+    ok = ok && r->choices && prompt_logprobs_init(r);
+    for (int i = 0; ok && i < n_choices; i++)
+        ok = choice_init(&r->choices[i], p);
+    if (ok) {
+        r->prompt = prompt;
+        return r;
+    }
+    request_free(r);
+    return NULL;
+}
+
+void request_free(struct request *r)
+{
+    if (!r)
+        return;
+    for (int i = 0; i < r->n_choices; i++) {
+        free(r->choices[i].tokens);
+        free(r->choices[i].logprobs);
+        free(r->choices[i].tops);
+    }
+    free(r->choices);
+    free(r->prompt_logprobs);
+    free(r->prompt_tops);
+    free((void *)r->params.bias);
+    free(r->prompt);
+    request_run_free(r->run);
+    free(r);
+}
+
+static bool choice_run_init(struct choice_run *c, struct request *r, int n_vocab, int max_len,
+                            int block_size)
+{
+    const int room = max_len - r->n_prompt;
+    const int n_new = r->params.max_tokens < room ? r->params.max_tokens : room;
+    struct sequence *s = c->seq = sequence_new(r->n_prompt + n_new, block_size);
+    if (!s)
+        return false;
+    memcpy(s->tokens, r->prompt, (size_t)r->n_prompt * sizeof *s->tokens);
+    s->n_prompt = s->n_tokens = r->n_prompt;
+    s->n_cached = -1;
+    s->priority = r->priority;
+    s->key = (struct prefix_key){.adapter = -1, .salt = r->cache_salt};
+    s->owner = c;
+    if (!sampling_wants_counts(&r->params))
+        return true;
+    c->counts = calloc((size_t)n_vocab, sizeof *c->counts);
+    if (c->counts)
+        sampling_count_prompt(c->counts, r->prompt, r->n_prompt);
+    return c->counts;
+}
+
+struct request_run *request_run_new(struct request *r, int n_vocab, int max_len, int block_size)
+{
+    const size_t choices = (size_t)r->n_choices * sizeof(struct choice_run);
+    struct request_run *run = calloc(1, sizeof *run + choices);
+    if (!run)
+        return NULL;
+    run->request = r;
+    run->n_choices = run->n_open = r->n_choices;
+    bool ok = true;
+    for (int i = 0; ok && i < run->n_choices; i++) {
+        run->choices[i].run = run;
+        run->choices[i].index = i;
+        ok = choice_run_init(&run->choices[i], r, n_vocab, max_len, block_size);
+    }
+    if (ok) {
+        run->choices[0].seq->skip_cache_reads = r->params.n_prompt_logprobs >= 0;
+        return run;
+    }
+    request_run_free(run);
+    return NULL;
+}
+
+void request_run_free(struct request_run *run)
+{
+    if (!run)
+        return;
+    for (int i = 0; i < run->n_choices; i++) {
+        sequence_free(run->choices[i].seq);
+        free(run->choices[i].counts);
+    }
+    free(run);
+}

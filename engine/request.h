@@ -1,0 +1,40 @@
+/* request.h: what the engine keeps of a request, beside what it shares with the loop.
+ *
+ * Made by engine_submit on the submitter's thread, so that no later step allocates; owned by
+ * the engine thread until the request's last publication; freed by request_free. */
+#ifndef TOKEND_REQUEST_H
+#define TOKEND_REQUEST_H
+
+#include "engine.h"
+#include "sequence.h"
+
+/* One choice. Its fields run ahead of the shared struct choice within a step; engine_publish
+ * brings that up to date. */
+struct choice_run {
+    struct request_run *run;
+    int index;
+    struct sequence *seq;
+    uint16_t *counts; /* [n_vocab] for penalties, or NULL */
+    bool started;     /* given to the scheduler */
+    int n_tokens;     /* generated */
+    enum finish_reason finish;
+};
+
+struct request_run {
+    struct request *request;
+    struct list_node link;         /* in the engine's list of live requests */
+    struct request_run *next_news; /* in this step's list of those with news */
+    bool has_news;
+    int n_open;                 /* choices that have not finished */
+    bool prompt_done;           /* choices have drawn their first tokens */
+    int n_prompt_logprobs_done; /* leading entries of prompt_logprobs that are final */
+    int n_choices;
+    /* The first, the leader, computes the prompt; the rest fork from it. */
+    struct choice_run choices[];
+};
+
+/* max_len: most tokens of a sequence. NULL: out of memory. */
+struct request_run *request_run_new(struct request *, int n_vocab, int max_len, int block_size);
+void request_run_free(struct request_run *); /* NULL is fine */
+
+#endif

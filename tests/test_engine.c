@@ -1,0 +1,651 @@
+/* The engine thread on a device that only remembers (fake_backend.h): scheduling, paging,
+ * forks, cancellation and failures are exact here, and fast. */
+#include "fake_backend.h"
+
+#include <stdio.h>
+
+#include "test.h"
+
+#include "engine_rig.h"
+
+static const char *const file = "llama3.F16.gguf";
+
+static struct engine_config fake_config(void)
+{
+    struct engine_config c = rig_defaults;
+    c.open_backend = fake_open;
+    return c;
+}
+
+static int setup(void **state)
+{
+    fake_reset();
+    return 0;
+}
+
+static void answers_do_not_depend_on_the_crowd(void **state)
+{
+    rig_check_invariance(file, fake_config());
+    assert_int_equal(atomic_load(&fake.misuse), 0);
+}
+
+static void answers_do_not_depend_on_the_crowd_with_pages_of_32(void **state)
+{
+    struct engine_config c = fake_config();
+    c.block_size = 32;
+    rig_check_invariance(file, c);
+    assert_int_equal(atomic_load(&fake.misuse), 0);
+}
+
+/* What the fake's logits must give for one greedy sequence. */
+static int32_t expected_greedy(const int32_t *ids, int n, int n_vocab)
+{
+    uint64_t h = 1;
+    int32_t best = 0;
+    for (int i = 0; i < n; i++)
+        h = fake_mix(h, (uint64_t)ids[i] + 1);
+    float *x = malloc((size_t)n_vocab * sizeof *x);
+    fake_fill_logits(x, n_vocab, h | 1);
+    for (int v = 1; v < n_vocab; v++)
+        if (x[v] > x[best])
+            best = v;
+    free(x);
+    return best;
+}
+
+static void a_greedy_answer_follows_from_all_tokens_before(void **state)
+{
+    struct rig r;
+    struct engine_config c = fake_config();
+    rig_open(&r, file, &c);
+    struct sampling_params p = rig_plain;
+    p.max_tokens = 40;
+    struct request *q = rig_request(1, 70, 640, &p);
+    int32_t all[110];
+    memcpy(all, q->prompt, 70 * sizeof *all);
+    rig_submit(&r, q);
+    rig_wait_ended(&r, &q, 1);
+    assert_int_equal(atomic_load(&q->choices[0].n_tokens), 40);
+    for (int i = 0; i < 40; i++) {
+        assert_int_equal(q->choices[0].tokens[i], expected_greedy(all, 70 + i, 640));
+        all[70 + i] = q->choices[0].tokens[i];
+    }
+    assert_int_equal(atomic_load(&q->choices[0].finish), FINISH_LENGTH);
+    assert_true(q->t_submitted <= q->t_scheduled && q->t_scheduled <= q->t_first_token &&
+                q->t_first_token <= q->t_ended);
+    request_free(q);
+    rig_close(&r);
+}
+
+/* Requests that are submitted while the device is held arrive together. */
+static void hold(struct rig *r, struct request **first)
+{
+    atomic_store(&fake.hold, true);
+    *first = rig_request(987654, 3, 640, &rig_plain);
+    rig_submit(r, *first);
+    while (!atomic_load(&fake.held))
+        fake_sleep_us(100);
+}
+
+static void sixteen_cold_arrivals_compute_a_shared_prompt_once(void **state)
+{
+    enum { N = 16, SHARED = 320, OWN = 5 };
+    struct rig r;
+    struct engine_config c = fake_config();
+    c.max_num_seqs = 20;
+    c.max_num_batched_tokens = 128;
+    rig_open(&r, file, &c);
+    struct request *q[N + 1];
+    hold(&r, &q[N]);
+    uint64_t before = rig_stats(&r).computed_tokens;
+    struct sampling_params p = rig_plain;
+    p.max_tokens = 1;
+    for (int i = 0; i < N; i++) {
+        q[i] = rig_request(3, SHARED + OWN, 640, &p);
+        for (int j = 0; j < OWN; j++)
+            q[i]->prompt[SHARED + j] = i * OWN + j;
+        rig_submit(&r, q[i]);
+    }
+    atomic_store(&fake.hold, false);
+    rig_wait_ended(&r, q, N + 1);
+    uint64_t computed = rig_stats(&r).computed_tokens - before;
+    assert_int_equal(computed, SHARED + N * OWN + 3 + 7);
+    int cached = 0;
+    for (int i = 0; i < N; i++)
+        cached += atomic_load(&q[i]->n_cached);
+    assert_int_equal(cached, (N - 1) * SHARED);
+    for (int i = 0; i <= N; i++)
+        request_free(q[i]);
+    rig_close(&r);
+}
+
+static void choices_share_the_prompt_and_differ_by_their_index(void **state)
+{
+    struct rig r;
+    struct engine_config c = fake_config();
+    c.max_num_seqs = 3; /* fewer places than choices: some are queued */
+    rig_open(&r, file, &c);
+    struct sampling_params p = rig_plain;
+    p.temperature = 1;
+    p.max_tokens = 20;
+    struct request *q = request_new(rig_ids(4, 100, 640), 100, 7, &p);
+    rig_submit(&r, q);
+    rig_wait_ended(&r, &q, 1);
+    uint64_t computed = rig_stats(&r).computed_tokens;
+    /* A queued choice finds the prompt's six full pages in the cache. */
+    assert_true(computed >= 100 + 7 * 19 && computed <= 100 + 7 * 19 + 6 * 5);
+    for (int i = 0; i < 7; i++) {
+        assert_int_equal(atomic_load(&q->choices[i].n_tokens), 20);
+        for (int j = 0; j < i; j++)
+            assert_memory_not_equal(q->choices[i].tokens, q->choices[j].tokens, 20 * 4);
+    }
+    assert_int_equal(rig_stats(&r).prompt_tokens, 100);
+    assert_int_equal(rig_stats(&r).generated_tokens, 140);
+    request_free(q);
+    rig_close(&r);
+}
+
+static void a_prompt_can_be_scored_without_generating(void **state)
+{
+    struct rig r;
+    struct engine_config c = fake_config();
+    c.max_num_seqs = 4;
+    c.max_num_batched_tokens = 60;
+    rig_open(&r, file, &c);
+    struct sampling_params p = rig_plain;
+    p.max_tokens = 0;
+    p.n_prompt_logprobs = 2;
+    struct request *warm = rig_request(5, 100, 640, &rig_plain);
+    rig_submit(&r, warm);
+    rig_wait_ended(&r, &warm, 1);
+    struct request *q = rig_request(5, 100, 640, &p);
+    rig_submit(&r, q);
+    rig_wait_ended(&r, &q, 1);
+    assert_int_equal(atomic_load(&q->choices[0].finish), FINISH_LENGTH);
+    assert_int_equal(atomic_load(&q->choices[0].n_tokens), 0);
+    assert_true(isnan(q->prompt_logprobs[0]));
+    for (int i = 1; i < 100; i++) {
+        assert_true(q->prompt_logprobs[i] < 0 && isfinite(q->prompt_logprobs[i]));
+        assert_int_equal(q->prompt_tops[2 * i].id, expected_greedy(q->prompt, i, 640));
+    }
+    /* Memory is bounded: never more rows of logits at once than sequences. */
+    assert_true(atomic_load(&fake.most_logits) <= 4);
+    request_free(warm);
+    request_free(q);
+    rig_close(&r);
+}
+
+static void stop_ids_eos_and_the_context_end_an_answer(void **state)
+{
+    struct rig r;
+    struct engine_config c = fake_config();
+    c.max_model_len = 64;
+    rig_open(&r, file, &c);
+    struct sampling_params p = rig_plain;
+    p.max_tokens = 20;
+    struct request *q[4];
+    q[0] = rig_request(6, 10, 640, &p);
+    rig_submit(&r, q[0]);
+    rig_wait_ended(&r, q, 1);
+    const int32_t third = q[0]->choices[0].tokens[2];
+    p.stop_ids[0] = third;
+    p.n_stop_ids = 1;
+    q[1] = rig_request(6, 10, 640, &p);
+    p.min_tokens = 5;
+    q[2] = rig_request(6, 10, 640, &p);
+    p = rig_plain;
+    p.max_tokens = 1000;
+    q[3] = rig_request(7, 60, 640, &p);
+    for (int i = 1; i < 4; i++)
+        rig_submit(&r, q[i]);
+    rig_wait_ended(&r, q, 4);
+    assert_int_equal(atomic_load(&q[1]->choices[0].n_tokens), 3);
+    assert_int_equal(atomic_load(&q[1]->choices[0].finish), FINISH_STOP);
+    assert_int_equal(q[1]->choices[0].stop_id, third);
+    assert_true(atomic_load(&q[2]->choices[0].n_tokens) > 3);
+    assert_int_not_equal(q[2]->choices[0].tokens[2], third); /* masked */
+    assert_int_equal(atomic_load(&q[3]->choices[0].n_tokens), 4);
+    assert_int_equal(atomic_load(&q[3]->choices[0].finish), FINISH_LENGTH);
+    for (int i = 0; i < 4; i++)
+        request_free(q[i]);
+    rig_close(&r);
+}
+
+static void the_models_end_token_stops_unless_ignored(void **state)
+{
+    struct rig r;
+    struct engine_config c = fake_config();
+    rig_open(&r, file, &c);
+    const struct model_spec *spec = &engine_get_info(r.e)->spec;
+    assert_true(spec->n_eos > 0);
+    struct logit_bias up = {spec->eos[0], 1000};
+    struct sampling_params p = rig_plain;
+    p.bias = &up;
+    p.n_bias = 1;
+    p.ignore_eos = false;
+    struct request *q[3];
+    q[0] = rig_request(8, 10, 640, &p);
+    p.min_tokens = 3;
+    q[1] = rig_request(8, 10, 640, &p);
+    p.ignore_eos = true;
+    p.min_tokens = 0;
+    q[2] = rig_request(8, 10, 640, &p);
+    for (int i = 0; i < 3; i++)
+        rig_submit(&r, q[i]);
+    rig_wait_ended(&r, q, 3);
+    assert_int_equal(atomic_load(&q[0]->choices[0].n_tokens), 1);
+    assert_int_equal(q[0]->choices[0].stop_id, up.id);
+    assert_int_equal(atomic_load(&q[1]->choices[0].n_tokens), 4);
+    assert_int_equal(atomic_load(&q[2]->choices[0].n_tokens), 8);
+    assert_int_equal(atomic_load(&q[2]->choices[0].finish), FINISH_LENGTH);
+    for (int i = 0; i < 3; i++)
+        request_free(q[i]);
+    rig_close(&r);
+}
+
+/* --- ends --- */
+
+static void a_cancelled_request_frees_its_pages_within_a_step(void **state)
+{
+    enum { WAITING, PREFILLING, DECODING, N };
+    struct rig r;
+    struct engine_config c = fake_config();
+    c.max_num_seqs = 2;
+    c.max_num_batched_tokens = 16;
+    c.prefix_caching = false;
+    rig_open(&r, file, &c);
+    struct sampling_params p = rig_plain;
+    p.max_tokens = 500;
+    atomic_store(&fake.delay_us, 2000);
+    struct request *q[N];
+    q[DECODING] = rig_request(20, 4, 640, &p);
+    rig_submit(&r, q[DECODING]);
+    rig_wait_tokens(&r, q[DECODING], 1);
+    q[PREFILLING] = rig_request(21, 1500, 640, &p);
+    q[WAITING] = rig_request(22, 4, 640, &p);
+    rig_submit(&r, q[PREFILLING]);
+    rig_submit(&r, q[WAITING]);
+    rig_wait_tokens(&r, q[DECODING], 10);
+    assert_int_equal(rig_stats(&r).n_waiting, 1);
+    for (int i = 0; i < N; i++) {
+        uint64_t steps = rig_stats(&r).steps;
+        engine_cancel(r.e, q[i]);
+        rig_wait_ended(&r, &q[i], 1);
+        struct engine_stats s = rig_stats(&r);
+        assert_int_equal(atomic_load(&q[i]->choices[0].finish), FINISH_CANCELLED);
+        assert_true(s.steps <= steps + 3);
+        if (i != WAITING)
+            assert_true(s.pages_in_use <= (i == DECODING ? 0 : 40));
+    }
+    assert_int_equal(rig_stats(&r).pages_in_use, 0);
+    assert_int_equal(rig_stats(&r).n_running, 0);
+    for (int i = 0; i < N; i++)
+        request_free(q[i]);
+    rig_close(&r);
+}
+
+static void cancelling_at_any_moment_ends_a_request_once(void **state)
+{
+    struct rig r;
+    struct engine_config c = fake_config();
+    c.kv_cache_memory = 40 * 64;
+    c.max_model_len = 300;
+    c.max_num_seqs = 4;
+    c.max_num_batched_tokens = 32;
+    rig_open(&r, file, &c);
+    uint64_t rng = random_seed("cancelling_at_any_moment");
+    for (int round = 0; round < 150; round++) {
+        struct request *q[6];
+        for (int i = 0; i < 6; i++) {
+            struct sampling_params p = rig_plain;
+            p.max_tokens = 1 + random_below(&rng, 40);
+            p.temperature = 1;
+            p.n_prompt_logprobs = random_below(&rng, 4) ? -1 : 1;
+            int n = 1 + random_below(&rng, 90);
+            q[i] = request_new(rig_ids((uint64_t)random_below(&rng, 3), n, 640), n,
+                               1 + random_below(&rng, 3), &p);
+            rig_submit(&r, q[i]);
+            if (random_below(&rng, 3) == 0)
+                engine_cancel(r.e, q[random_below(&rng, i + 1)]);
+            if (random_below(&rng, 3) == 0)
+                engine_stop_choice(r.e, q[i], random_below(&rng, q[i]->n_choices));
+        }
+        fake_sleep_us(random_below(&rng, 300));
+        engine_cancel(r.e, q[random_below(&rng, 6)]);
+        rig_wait_ended(&r, q, 6);
+        for (int i = 0; i < 6; i++)
+            request_free(q[i]);
+    }
+    assert_int_equal(rig_stats(&r).pages_in_use, 0);
+    assert_int_equal(atomic_load(&fake.misuse), 0);
+    rig_close(&r);
+}
+
+static void stopping_one_choice_leaves_the_others_running(void **state)
+{
+    struct rig r;
+    struct engine_config c = fake_config();
+    rig_open(&r, file, &c);
+    struct sampling_params p = rig_plain;
+    p.temperature = 1;
+    p.max_tokens = 60;
+    atomic_store(&fake.delay_us, 1000);
+    struct request *q = request_new(rig_ids(9, 20, 640), 20, 3, &p);
+    rig_submit(&r, q);
+    rig_wait_tokens(&r, q, 3);
+    engine_stop_choice(r.e, q, 1);
+    rig_wait_ended(&r, &q, 1);
+    assert_int_equal(atomic_load(&q->choices[1].finish), FINISH_STOP);
+    assert_true(atomic_load(&q->choices[1].n_tokens) < 60);
+    assert_int_equal(q->choices[1].stop_id, -1);
+    assert_int_equal(atomic_load(&q->choices[0].n_tokens), 60);
+    assert_int_equal(atomic_load(&q->choices[2].n_tokens), 60);
+    request_free(q);
+    rig_close(&r);
+}
+
+static void bad_numbers_fail_their_request_alone_and_leave_the_cache(void **state)
+{
+    struct rig r;
+    struct engine_config c = fake_config();
+    rig_open(&r, file, &c);
+    atomic_store(&fake.nan_token, 600);
+    struct request *q[3];
+    for (int i = 0; i < 3; i++)
+        q[i] = rig_request(10, 40, 600, &rig_plain);
+    q[1]->prompt[38] = 600;
+    q[2]->prompt[0] = 1;
+    for (int i = 1; i < 3; i++)
+        rig_submit(&r, q[i]);
+    rig_wait_ended(&r, q + 1, 2);
+    assert_int_equal(atomic_load(&q[1]->choices[0].finish), FINISH_ERROR);
+    assert_int_equal(q[1]->error.code, ERR_DEVICE);
+    assert_contains(q[1]->error.msg, "numerical_error");
+    assert_int_equal(atomic_load(&q[2]->choices[0].finish), FINISH_LENGTH);
+    struct engine_stats s = rig_stats(&r);
+    assert_int_equal(s.corrupted_requests, 1);
+    assert_int_equal(s.pages_in_use, 0);
+    /* The first request shares two pages with the one that failed: they are not found. */
+    rig_submit(&r, q[0]);
+    rig_wait_ended(&r, q, 1);
+    assert_int_equal(atomic_load(&q[0]->n_cached), 0);
+    assert_int_equal(atomic_load(&q[0]->choices[0].finish), FINISH_LENGTH);
+    for (int i = 0; i < 3; i++)
+        request_free(q[i]);
+    rig_close(&r);
+}
+
+static void a_dead_device_ends_everything_with_an_error(void **state)
+{
+    struct rig r;
+    struct err e;
+    struct engine_config c = fake_config();
+    rig_open(&r, file, &c);
+    struct sampling_params p = rig_plain;
+    p.max_tokens = 1000;
+    atomic_store(&fake.delay_us, 500);
+    struct request *q[12];
+    for (int i = 0; i < 12; i++) {
+        q[i] = rig_request((uint64_t)i, 20, 640, &p);
+        rig_submit(&r, q[i]);
+    }
+    rig_wait_tokens(&r, q[0], 2);
+    atomic_store(&fake.fail, 1);
+    rig_wait_ended(&r, q, 12);
+    for (int i = 0; i < 12; i++) {
+        assert_int_equal(atomic_load(&q[i]->choices[0].finish), FINISH_ERROR);
+        assert_int_equal(q[i]->error.code, ERR_DEVICE);
+        assert_contains(q[i]->error.msg, "pulled the plug");
+    }
+    assert_true(rig_stats(&r).dead);
+    assert_false(engine_submit(r.e, q[0], &e));
+    assert_int_equal(e.code, ERR_DEVICE);
+    for (int i = 0; i < 12; i++)
+        request_free(q[i]);
+    rig_close(&r);
+}
+
+static void closing_ends_requests_in_flight_as_cancelled(void **state)
+{
+    struct rig r;
+    struct engine_config c = fake_config();
+    c.max_num_seqs = 2;
+    rig_open(&r, file, &c);
+    struct sampling_params p = rig_plain;
+    p.max_tokens = 1500;
+    struct request *q[5];
+    atomic_store(&fake.delay_us, 2000);
+    for (int i = 0; i < 5; i++) {
+        q[i] = rig_request((uint64_t)i, 20, 640, &p);
+        rig_submit(&r, q[i]);
+    }
+    rig_wait_tokens(&r, q[0], 1);
+    rig_close(&r);
+    for (int i = 0; i < 5; i++) {
+        assert_true(atomic_load(&q[i]->ended));
+        assert_int_equal(atomic_load(&q[i]->choices[0].finish), FINISH_CANCELLED);
+        request_free(q[i]);
+    }
+}
+
+/* --- refusals --- */
+
+static void a_request_that_can_never_run_is_refused_with_the_numbers(void **state)
+{
+    struct rig r;
+    struct err e;
+    struct engine_config c = fake_config();
+    c.max_model_len = 100;
+    rig_open(&r, file, &c);
+    struct request *q = rig_request(1, 100, 640, &rig_plain);
+    assert_false(engine_submit(r.e, q, &e));
+    assert_int_equal(e.code, ERR_LIMIT);
+    assert_contains(e.msg, "100 tokens");
+    q->n_prompt = 99;
+    q->prompt[5] = 640;
+    assert_false(engine_submit(r.e, q, &e));
+    assert_contains(e.msg, "token 5 is 640");
+    q->prompt[5] = -1;
+    assert_false(engine_submit(r.e, q, &e));
+    q->prompt[5] = 0;
+    q->params.temperature = -1;
+    assert_false(engine_submit(r.e, q, &e));
+    assert_contains(e.msg, "temperature");
+    q->params.temperature = 0;
+    rig_submit(&r, q);
+    rig_wait_ended(&r, &q, 1);
+    assert_int_equal(atomic_load(&q->choices[0].n_tokens), 1);
+    request_free(q);
+    rig_close(&r);
+}
+
+static struct engine *try_open(const struct engine_config *c, struct err *e)
+{
+    size_t n = 0;
+    unsigned char *bytes = test_read_data(file, &n);
+    struct gguf *g = gguf_open_memory(bytes, n, e);
+    struct engine *engine = engine_open(c, g, NULL, NULL, e);
+    gguf_close(g);
+    free(bytes);
+    return engine;
+}
+
+static void a_context_that_does_not_fit_is_refused_and_a_default_one_shrinks(void **state)
+{
+    struct err e;
+    struct engine_config c = fake_config();
+    c.kv_cache_memory = 10 * 64; /* ten pages of the fake */
+    struct engine *engine = try_open(&c, &e);
+    assert_non_null(engine);
+    assert_int_equal(engine_get_info(engine)->max_model_len, 160);
+    assert_int_equal(engine_get_info(engine)->n_pages, 10);
+    engine_close(engine);
+    c.max_model_len = 161;
+    assert_null(try_open(&c, &e));
+    assert_int_equal(e.code, ERR_MEMORY);
+    assert_contains(e.msg, "--max-model-len 161");
+    assert_contains(e.msg, "160 tokens");
+    c.max_model_len = 1 << 30;
+    assert_null(try_open(&c, &e));
+    assert_contains(e.msg, "trained for");
+    c = fake_config();
+    c.kv_cache_memory = 63;
+    assert_null(try_open(&c, &e));
+    assert_contains(e.msg, "no page");
+    c.block_size = 24;
+    assert_null(try_open(&c, &e));
+    assert_contains(e.msg, "--block-size 24");
+    c = fake_config();
+    c.max_num_batched_tokens = 7;
+    assert_null(try_open(&c, &e));
+    assert_contains(e.msg, "at least --max-num-seqs");
+}
+
+/* --- pace --- */
+
+static void sixty_four_streams_run_together_and_waste_little(void **state)
+{
+    enum { N = 64 };
+    struct rig r;
+    struct engine_config c = fake_config();
+    c.max_num_seqs = N;
+    c.max_num_batched_tokens = 256;
+    c.check_pages = false;
+    rig_open(&r, file, &c);
+    struct request *q[N];
+    struct sampling_params p = rig_plain;
+    p.temperature = 1;
+    for (int i = 0; i < N; i++) {
+        p.max_tokens = 256 + i * 12;
+        p.seed = (uint64_t)i;
+        q[i] = rig_request((uint64_t)i, 20 + i, 640, &p);
+        rig_submit(&r, q[i]);
+    }
+    int together = 0;
+    double worst_waste = 0;
+    bool all = false;
+    while (!all) {
+        rig_pump(&r, 0.1);
+        int streaming = 0;
+        all = true;
+        for (int i = 0; i < N; i++) {
+            int n = atomic_load(&q[i]->choices[0].n_tokens);
+            streaming += n > 0 && !atomic_load(&q[i]->ended);
+            all = all && atomic_load(&q[i]->ended);
+        }
+        together = streaming > together ? streaming : together;
+        struct engine_stats s = rig_stats(&r);
+        if (s.n_running == N && s.slots_written > (uint64_t)N * 220)
+            worst_waste = fmax(worst_waste, 1.0 - (double)s.slots_written / (double)s.slots_in_use);
+    }
+    assert_int_equal(together, N);
+    if (worst_waste <= 0 || worst_waste >= 0.04)
+        fail_msg("KV waste %g", worst_waste);
+    assert_int_equal(rig_stats(&r).pages_in_use, 0);
+    for (int i = 0; i < N; i++)
+        request_free(q[i]);
+    rig_close(&r);
+}
+
+static void an_idle_engine_says_that_it_lives(void **state)
+{
+    struct rig r;
+    struct engine_config c = fake_config();
+    rig_open(&r, file, &c);
+    for (int i = 0; i < 8; i++) {
+        fake_sleep_us(150000);
+        assert_true(rig_stats(&r).heartbeat_age < 1.0);
+    }
+    rig_close(&r);
+}
+
+/* --- allocation: the program is linked with --wrap for these --- */
+
+static _Atomic long allocations;
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t n);
+void *__wrap_malloc(size_t n)
+{
+    atomic_fetch_add(&allocations, 1);
+    return __real_malloc(n);
+}
+void *__wrap_calloc(size_t n, size_t size)
+{
+    atomic_fetch_add(&allocations, 1);
+    return __real_calloc(n, size);
+}
+void *__wrap_realloc(void *p, size_t n)
+{
+    atomic_fetch_add(&allocations, 1);
+    return __real_realloc(p, n);
+}
+
+static void check_decode_allocates_nothing(struct engine_config c)
+{
+    enum { N = 6 };
+    struct rig r;
+    rig_open(&r, file, &c);
+    struct request *q[N];
+    for (int i = 0; i < N; i++) {
+        struct sampling_params p = rig_plain;
+        p.max_tokens = 400;
+        p.temperature = i % 2;
+        p.top_p = 0.9f;
+        p.frequency_penalty = i % 3 ? 0 : 0.5f;
+        p.n_logprobs = i % 4 ? -1 : 5;
+        q[i] = rig_request((uint64_t)i, 30, 640, &p);
+        rig_submit(&r, q[i]);
+    }
+    for (int i = 0; i < N; i++)
+        rig_wait_tokens(&r, q[i], 3);
+    long before = atomic_load(&allocations);
+    assert_true(before > 0);
+    rig_wait_tokens(&r, q[0], 150);
+    assert_int_equal(atomic_load(&allocations), before);
+    for (int i = 0; i < N; i++)
+        engine_cancel(r.e, q[i]);
+    rig_wait_ended(&r, q, N);
+    for (int i = 0; i < N; i++)
+        request_free(q[i]);
+    rig_close(&r);
+}
+
+static void a_decode_step_allocates_nothing(void **state)
+{
+    struct engine_config c = fake_config();
+    check_decode_allocates_nothing(c);
+    c.open_backend = NULL;
+    c.threads = 2;
+    check_decode_allocates_nothing(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(answers_do_not_depend_on_the_crowd, setup),
+        cmocka_unit_test_setup(answers_do_not_depend_on_the_crowd_with_pages_of_32, setup),
+        cmocka_unit_test_setup(a_greedy_answer_follows_from_all_tokens_before, setup),
+        cmocka_unit_test_setup(sixteen_cold_arrivals_compute_a_shared_prompt_once, setup),
+        cmocka_unit_test_setup(choices_share_the_prompt_and_differ_by_their_index, setup),
+        cmocka_unit_test_setup(a_prompt_can_be_scored_without_generating, setup),
+        cmocka_unit_test_setup(stop_ids_eos_and_the_context_end_an_answer, setup),
+        cmocka_unit_test_setup(the_models_end_token_stops_unless_ignored, setup),
+        cmocka_unit_test_setup(a_cancelled_request_frees_its_pages_within_a_step, setup),
+        cmocka_unit_test_setup(cancelling_at_any_moment_ends_a_request_once, setup),
+        cmocka_unit_test_setup(stopping_one_choice_leaves_the_others_running, setup),
+        cmocka_unit_test_setup(bad_numbers_fail_their_request_alone_and_leave_the_cache, setup),
+        cmocka_unit_test_setup(a_dead_device_ends_everything_with_an_error, setup),
+        cmocka_unit_test_setup(closing_ends_requests_in_flight_as_cancelled, setup),
+        cmocka_unit_test_setup(a_request_that_can_never_run_is_refused_with_the_numbers, setup),
+        cmocka_unit_test_setup(a_context_that_does_not_fit_is_refused_and_a_default_one_shrinks,
+                               setup),
+        cmocka_unit_test_setup(sixty_four_streams_run_together_and_waste_little, setup),
+        cmocka_unit_test_setup(an_idle_engine_says_that_it_lives, setup),
+        cmocka_unit_test_setup(a_decode_step_allocates_nothing, setup),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
