@@ -28,13 +28,13 @@ static const struct engine_config rig_defaults = {
     .check_pages = true,
 };
 
-static void rig_wake(void *arg)
+static inline void rig_wake(void *arg)
 {
     sem_post(&((struct rig *)arg)->news);
 }
 
-static void rig_open_bytes(struct rig *r, unsigned char *bytes, size_t n,
-                           const struct engine_config *c)
+static inline void rig_open_bytes(struct rig *r, unsigned char *bytes, size_t n,
+                                  const struct engine_config *c)
 {
     struct err e;
     *r = (struct rig){.bytes = bytes};
@@ -46,7 +46,7 @@ static void rig_open_bytes(struct rig *r, unsigned char *bytes, size_t n,
         fail_msg("%s", e.msg);
 }
 
-static void rig_open(struct rig *r, const char *file, const struct engine_config *c)
+static inline void rig_open(struct rig *r, const char *file, const struct engine_config *c)
 {
     size_t n = 0;
     unsigned char *bytes = test_read_data(file, &n);
@@ -55,7 +55,7 @@ static void rig_open(struct rig *r, const char *file, const struct engine_config
     rig_open_bytes(r, bytes, n, c);
 }
 
-static void rig_close(struct rig *r)
+static inline void rig_close(struct rig *r)
 {
     engine_close(r->e);
     gguf_close(r->g);
@@ -63,7 +63,7 @@ static void rig_close(struct rig *r)
     sem_destroy(&r->news);
 }
 
-static double rig_now(void)
+static inline double rig_now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -71,7 +71,7 @@ static double rig_now(void)
 }
 
 /* Takes the engine's news for up to `seconds`, or until there were some. */
-static void rig_pump(struct rig *r, double seconds)
+static inline void rig_pump(struct rig *r, double seconds)
 {
     double until = rig_now() + seconds;
     struct timespec t = {(time_t)until, (long)((until - floor(until)) * 1e9)};
@@ -80,7 +80,7 @@ static void rig_pump(struct rig *r, double seconds)
         ;
 }
 
-static void rig_wait_ended(struct rig *r, struct request *const *q, int n)
+static inline void rig_wait_ended(struct rig *r, struct request *const *q, int n)
 {
     double until = rig_now() + 240;
     for (int i = 0; i < n; i++)
@@ -91,7 +91,7 @@ static void rig_wait_ended(struct rig *r, struct request *const *q, int n)
         }
 }
 
-static void rig_wait_tokens(struct rig *r, struct request *q, int n)
+static inline void rig_wait_tokens(struct rig *r, struct request *q, int n)
 {
     double until = rig_now() + 60;
     while (atomic_load(&q->choices[0].n_tokens) < n) {
@@ -101,14 +101,14 @@ static void rig_wait_tokens(struct rig *r, struct request *q, int n)
     }
 }
 
-static struct engine_stats rig_stats(struct rig *r)
+static inline struct engine_stats rig_stats(struct rig *r)
 {
     struct engine_stats s;
     engine_get_stats(r->e, &s);
     return s;
 }
 
-static void rig_submit(struct rig *r, struct request *q)
+static inline void rig_submit(struct rig *r, struct request *q)
 {
     struct err e;
     if (!engine_submit(r->e, q, &e))
@@ -126,7 +126,7 @@ static const struct sampling_params rig_plain = {
     .ignore_eos = true,
 };
 
-static int32_t *rig_ids(uint64_t seed, int n, int n_vocab)
+static inline int32_t *rig_ids(uint64_t seed, int n, int n_vocab)
 {
     int32_t *ids = malloc((size_t)n * sizeof *ids);
     for (int i = 0; i < n; i++)
@@ -134,8 +134,8 @@ static int32_t *rig_ids(uint64_t seed, int n, int n_vocab)
     return ids;
 }
 
-static struct request *rig_request(uint64_t seed, int n_prompt, int n_vocab,
-                                   const struct sampling_params *p)
+static inline struct request *rig_request(uint64_t seed, int n_prompt, int n_vocab,
+                                          const struct sampling_params *p)
 {
     return request_new(rig_ids(seed, n_prompt, n_vocab), n_prompt, 1, p);
 }
@@ -143,7 +143,7 @@ static struct request *rig_request(uint64_t seed, int n_prompt, int n_vocab,
 enum { RIG_KINDS = 24, RIG_LONGEST = 150 };
 
 /* Request i of a fixed set of kinds: greedy and seeded, every parameter, shared prefixes. */
-static struct request *rig_kind(int i, int n_vocab)
+static inline struct request *rig_kind(int i, int n_vocab)
 {
     static const int lengths[] = {1, 7, 16, 33, 48, 90, 64, 15};
     const int n = lengths[i % 8] + i / 8;
@@ -176,7 +176,7 @@ static struct request *rig_kind(int i, int n_vocab)
     return q;
 }
 
-static void rig_assert_equal_choice(const struct request *a, const struct request *b, int k)
+static inline void rig_assert_equal_choice(const struct request *a, const struct request *b, int k)
 {
     const struct choice *x = &a->choices[k], *y = &b->choices[k];
     const int n = atomic_load(&x->n_tokens), tops = a->params.n_logprobs;
@@ -191,7 +191,7 @@ static void rig_assert_equal_choice(const struct request *a, const struct reques
 }
 
 /* Tokens, finish and every bit of the log probabilities. */
-static void rig_assert_equal(const struct request *a, const struct request *b)
+static inline void rig_assert_equal(const struct request *a, const struct request *b)
 {
     const int k = a->params.n_prompt_logprobs;
     for (int c = 0; c < a->n_choices; c++)
@@ -208,14 +208,14 @@ struct rig_set {
     struct request *q[RIG_KINDS];
 };
 
-static void rig_set_free(struct rig_set *s)
+static inline void rig_set_free(struct rig_set *s)
 {
     for (int i = 0; i < RIG_KINDS; i++)
         request_free(s->q[i]);
 }
 
 /* Runs all kinds, one after the other or all at once. */
-static void rig_run_set(struct rig *r, struct rig_set *s, bool at_once)
+static inline void rig_run_set(struct rig *r, struct rig_set *s, bool at_once)
 {
     const int n_vocab = engine_get_info(r->e)->spec.n_vocab;
     for (int i = 0; i < RIG_KINDS; i++) {
@@ -237,14 +237,14 @@ static void rig_run_set(struct rig *r, struct rig_set *s, bool at_once)
     assert_int_equal(st.n_running + st.n_waiting, 0);
 }
 
-static void rig_assert_sets_equal(const struct rig_set *a, const struct rig_set *b)
+static inline void rig_assert_sets_equal(const struct rig_set *a, const struct rig_set *b)
 {
     for (int i = 0; i < RIG_KINDS; i++)
         rig_assert_equal(a->q[i], b->q[i]);
 }
 
 /* Alone and uncached first; then every kind of crowd must answer the same. */
-static void rig_check_invariance(const char *file, struct engine_config base)
+static inline void rig_check_invariance(const char *file, struct engine_config base)
 {
     struct rig r;
     struct rig_set alone, crowd;

@@ -261,7 +261,7 @@ static void a_cancelled_request_frees_its_pages_within_a_step(void **state)
     q[DECODING] = rig_request(20, 4, 640, &p);
     rig_submit(&r, q[DECODING]);
     rig_wait_tokens(&r, q[DECODING], 1);
-    q[PREFILLING] = rig_request(21, 1500, 640, &p);
+    q[PREFILLING] = rig_request(21, 900, 640, &p);
     q[WAITING] = rig_request(22, 4, 640, &p);
     rig_submit(&r, q[PREFILLING]);
     rig_submit(&r, q[WAITING]);
