@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
@@ -249,31 +248,52 @@ void http_conn_idle(struct http_conn *c)
     http_wait_start(c->server, &c->server->idle, &c->wait);
 }
 
-/* libmicrohttpd does not tell of a request's first byte, but the kernel knows when data last
- * came: after the connection fell idle means that a request has begun. Looking twice a
- * deadline finds a client that drips its headers within one and a half of it. */
-static void find_partial(struct http_conn *c, uint64_t now)
+/* What the kernel tells of a connection; libc's struct stops before tcpi_bytes_received. */
+union tcp_facts {
+    struct tcp_info info;
+    char raw[136];
+};
+enum { BYTES_RECEIVED_AT = 128 };
+
+static uint64_t bytes_received(const union tcp_facts *t)
+{
+    uint64_t n;
+    memcpy(&n, t->raw + BYTES_RECEIVED_AT, sizeof n);
+    return n;
+}
+
+/* libmicrohttpd does not tell of a request's first byte, but the kernel knows whether and when
+ * data last came. Looking twice a deadline finds a client that drips its headers within one
+ * and a half of it. */
+static void find_partial(struct http_conn *c, const union tcp_facts *t, uint64_t now)
 {
     const uint64_t ms = 1000000, slack = 20 * ms; /* the kernel counts in ticks */
-    struct tcp_info t;
-    socklen_t n = sizeof t;
-    if (c->partial_since || getsockopt(c->fd, IPPROTO_TCP, TCP_INFO, &t, &n))
-        return;
-    uint64_t silent = t.tcpi_last_data_recv * ms;
-    if (silent + slack < now - c->idle_since)
+    uint64_t silent = t->info.tcpi_last_data_recv * ms;
+    bool came = c->served ? silent + slack < now - c->idle_since : bytes_received(t) > 0;
+    if (came && !c->partial_since)
         c->partial_since = now - silent;
+}
+
+/* It also forgets an end of file that came together with a piece of a request. */
+static bool left_unnoticed(const union tcp_facts *t)
+{
+    return t->info.tcpi_state == TCP_CLOSE_WAIT || t->info.tcpi_state == TCP_CLOSE;
 }
 
 void http_conn_idle_expired(struct http_server *s, struct http_wait *w)
 {
     struct http_conn *c = list_entry(w, struct http_conn, wait);
-    if (c->dead) {
+    const uint64_t deadline = (uint64_t)s->cfg.header_deadline_ms * 1000000, now = uv_hrtime();
+    union tcp_facts t = {.raw = {0}};
+    socklen_t n = sizeof t;
+    if (getsockopt(c->fd, IPPROTO_TCP, TCP_INFO, &t, &n))
+        log_debug("http: TCP_INFO: %s", strerror(errno));
+    if (c->dead || left_unnoticed(&t)) {
         http_conn_cut(c);
         return;
     }
-    uint64_t now = uv_hrtime();
-    find_partial(c, now);
-    if (c->partial_since && now - c->partial_since >= (uint64_t)s->cfg.header_deadline_ms * 1000000)
+    find_partial(c, &t, now);
+    if (c->partial_since && now - c->partial_since >= deadline)
         http_conn_last_words(c, 408, "request_timeout",
                              "The request's headers did not arrive in time.");
     http_wait_start(s, &s->idle, &c->wait);

@@ -78,6 +78,7 @@ struct http_conn {
     uv_poll_t watch;              /* for the client's leaving, while a request is handled */
     bool watch_open, watching;
     bool suspended;
+    bool served;  /* it has had a whole request */
     bool dead;    /* its last words are said: nothing more is served */
     bool aborted; /* reset, not closed in order */
     bool linger;  /* closed with bytes of the client's unread: take them, or it loses our reply */

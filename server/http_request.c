@@ -310,6 +310,7 @@ static enum MHD_Result begin(struct http_conn *c, const char *url, const char *m
     r->conn = c;
     r->url = url;
     c->request = r;
+    c->served = true;
     c->server->n_seen++;
     http_wait_stop(&c->wait);
     http_take_id(r, http_header(r, "x-request-id"));
