@@ -64,16 +64,11 @@ bool bpe_finish(struct bpe *b, const bool *whole, size_t n_vocab, bool ignore_me
     bool ok = true;
     for (size_t i = 0; ok && i < n_vocab; i++) {
         const struct gguf_str *piece = &words.strings[i];
-        if (!whole[i] || piece->len == 0)
+        if (!whole[i] || piece->len == 0 || piece->len > INT32_MAX)
             continue;
         ids.n = 0;
-        size_t bad_at;
-        struct err why = {0};
-        if (!ignore_merges &&
-            !bpe_encode(b, piece->data, piece->len, &scratch, &ids, &bad_at, &why) &&
-            why.code == ERR_MEMORY)
-            ok = err_set(e, ERR_MEMORY, "%s", why.msg);
-        if (ignore_merges || (ids.n == 1 && ids.ids[0] == (int32_t)i))
+        ok = ignore_merges || bpe_encode(b, piece->data, piece->len, &scratch, &ids, e);
+        if (ok && (ignore_merges || (ids.n == 1 && ids.ids[0] == (int32_t)i)))
             string_table_add(&words, (int32_t)i);
     }
     b->words = words;
@@ -149,32 +144,33 @@ void bpe_scratch_free(struct bpe_scratch *s)
     *s = (struct bpe_scratch){0};
 }
 
-static bool start_symbols(const struct bpe *b, const char *word, size_t n, struct bpe_symbol *s,
-                          size_t *bad_at, struct err *e)
+/* Returns the first symbol, or -1: bytes without a token give none, as in the reference. */
+static int32_t start_symbols(const struct bpe *b, const char *word, size_t n, struct bpe_symbol *s)
 {
+    int32_t first = -1, last = -1;
     for (size_t i = 0; i < n; i++) {
-        unsigned char byte = (unsigned char)word[i];
-        s[i] = (struct bpe_symbol){.id = b->byte_token[byte],
-                                   .prev = (int32_t)i - 1,
-                                   .next = i + 1 < n ? (int32_t)i + 1 : -1,
-                                   .rank = NO_RANK};
-        if (s[i].id < 0) {
-            *bad_at = i;
-            return err_set(e, ERR_UNSUPPORTED, "the vocabulary has no token for byte 0x%02X", byte);
-        }
+        int32_t at = (int32_t)i, id = b->byte_token[(unsigned char)word[i]];
+        s[at] = (struct bpe_symbol){.id = id, .prev = last, .next = -1, .rank = NO_RANK};
+        if (id < 0)
+            continue;
+        if (last < 0)
+            first = at;
+        else
+            s[last].next = at;
+        last = at;
     }
-    return true;
+    return first;
 }
 
-static size_t start_heap(const struct bpe *b, struct bpe_symbol *s, size_t n, uint64_t *heap)
+static size_t start_heap(const struct bpe *b, struct bpe_symbol *s, int32_t first, uint64_t *heap)
 {
     size_t n_heap = 0;
-    for (size_t i = 0; i + 1 < n; i++) {
-        const struct merge_slot *m = merge_slot(b, s[i].id, s[i + 1].id);
+    for (int32_t i = first; i >= 0 && s[i].next >= 0; i = s[i].next) {
+        const struct merge_slot *m = merge_slot(b, s[i].id, s[s[i].next].id);
         if (m->left < 0)
             continue;
         s[i].rank = m->rank;
-        heap[n_heap++] = heap_entry(m->rank, (int32_t)i);
+        heap[n_heap++] = heap_entry(m->rank, i);
     }
     for (size_t i = n_heap / 2; i-- > 0;)
         sift_down(heap, n_heap, i);
@@ -215,16 +211,17 @@ static void merge_all(const struct bpe *b, struct bpe_symbol *s, uint64_t *heap,
 }
 
 bool bpe_encode(const struct bpe *b, const char *word, size_t n, struct bpe_scratch *scratch,
-                struct token_list *out, size_t *bad_at, struct err *e)
+                struct token_list *out, struct err *e)
 {
     int32_t whole = string_table_find(&b->words, word, n);
     if (whole >= 0)
         return token_list_add(out, whole) || err_set(e, ERR_MEMORY, "out of memory for token ids");
-    if (!reserve(scratch, n, e) || !start_symbols(b, word, n, scratch->symbols, bad_at, e))
+    if (!reserve(scratch, n, e))
         return false;
     struct bpe_symbol *s = scratch->symbols;
-    merge_all(b, s, scratch->heap, start_heap(b, s, n, scratch->heap));
-    for (int32_t i = 0; i >= 0; i = s[i].next)
+    int32_t first = start_symbols(b, word, n, s);
+    merge_all(b, s, scratch->heap, start_heap(b, s, first, scratch->heap));
+    for (int32_t i = first; i >= 0; i = s[i].next)
         if (!token_list_add(out, s[i].id))
             return err_set(e, ERR_MEMORY, "out of memory for token ids");
     return true;

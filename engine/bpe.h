@@ -22,7 +22,7 @@ struct merge_slot {
 };
 
 struct bpe {                 /* zeroed = empty; free with bpe_free */
-    int32_t byte_token[256]; /* -1: the vocabulary has no token for the byte */
+    int32_t byte_token[256]; /* -1: the vocabulary has none for the byte */
     struct merge_slot *merges;
     uint32_t merge_mask;
     uint64_t key[2];
@@ -44,10 +44,10 @@ void bpe_add_merge(struct bpe *, int32_t left, int32_t right, int32_t result, ui
 bool bpe_finish(struct bpe *, const bool *whole, size_t n_vocab, bool ignore_merges, struct err *e);
 void bpe_free(struct bpe *);
 
-/* Appends the ids of word[n] (n > 0, below 2^31). On failure *bad_at is the offset of a byte
- * for which the vocabulary has no token. */
+/* Appends the ids of word[n] (n > 0, below 2^31). Bytes that the vocabulary has no token for
+ * are left out, as the reference implementation does. */
 bool bpe_encode(const struct bpe *, const char *word, size_t n, struct bpe_scratch *,
-                struct token_list *out, size_t *bad_at, struct err *e);
+                struct token_list *out, struct err *e);
 void bpe_scratch_free(struct bpe_scratch *);
 
 #endif

@@ -50,12 +50,7 @@ struct encoding {
 static bool encode_word(void *user, const char *word, size_t n)
 {
     struct encoding *x = user;
-    size_t bad_at = SIZE_MAX;
-    if (bpe_encode(&x->t->bpe, word, n, &x->scratch, x->out, &bad_at, x->e))
-        return true;
-    if (bad_at != SIZE_MAX)
-        err_prefix(x->e, "text at byte %zu", (size_t)(word - x->text) + bad_at);
-    return false;
+    return bpe_encode(&x->t->bpe, word, n, &x->scratch, x->out, x->e);
 }
 
 /* What lies between special tokens is one run, whatever spans it crosses. */

@@ -39,7 +39,8 @@ struct tokenizer *tokenizer_open_gguf(const struct gguf *, struct err *e);
 void tokenizer_free(struct tokenizer *); /* NULL is fine */
 
 /* Appends the ids of text[n] to *out. The text must be valid UTF-8 (ERR_INVALID names the
- * byte offset). `spans` is read only under CONTROL_SPANS. Adds no BOS or EOS of its own. */
+ * byte offset). `spans` is read only under CONTROL_SPANS. Adds no BOS or EOS of its own.
+ * On failure *out is as before. Bytes that the vocabulary has no token for give none. */
 bool tokenizer_encode(const struct tokenizer *, const char *text, size_t n, enum control_rule,
                       const struct text_span *spans, size_t n_spans, struct token_list *out,
                       struct err *e);

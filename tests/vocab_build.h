@@ -3,6 +3,8 @@
 #ifndef TOKEND_VOCAB_BUILD_H
 #define TOKEND_VOCAB_BUILD_H
 
+#include <stdio.h>
+
 #include "gguf_build.h"
 #include "tokenizer.h"
 
@@ -73,6 +75,7 @@ static inline void vocab_free(struct vocab_build *v)
     buf_free(&v->types);
     buf_free(&v->merges);
     build_free(&v->file);
+    v->n_tokens = v->n_types = v->n_merges = 0;
 }
 
 /* Opens what was built, and frees it: the tokenizer keeps nothing of the file. */
