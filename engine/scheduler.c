@@ -403,10 +403,9 @@ static int reserve_for(const struct sequence *seq, int n_pages)
     return n_pages < seq->max_pages;
 }
 
+/* True when nothing runs: then all pages are unused, and every sequence fits alone. */
 static bool has_room(const struct scheduler *s, const struct sequence *seq)
 {
-    if (s->n_running == 0)
-        return true;
     int room = page_pool_n_free(s->pool) + page_pool_n_cached(s->pool);
     for (struct list_node *at = list_first(&s->running); at; at = list_next(&s->running, at))
         room -= reserve_for(seq_of(at), seq_of(at)->n_pages);

@@ -75,6 +75,27 @@ static void so_they_do_when_hashes_collide(void **state)
     check_sixteen(cfg, 167, 0);
 }
 
+static void a_hash_collision_makes_nobody_wait(void **state)
+{
+    struct sim_config cfg = roomy;
+    cfg.collide = true;
+    struct sim *m = sim_open(cfg);
+    struct sequence *seqs[] = {sim_arrive(m, 16, 2, 1), sim_arrive(m, 0, 40, 1), NULL, NULL};
+    sim_step(m);
+    assert_int_equal(seqs[0]->n_computed, 18);
+    assert_int_equal(seqs[1]->n_computed, 40);
+    /* equal second and first pages: another parent is another page */
+    seqs[2] = sim_arrive(m, 16, 18, 1);
+    seqs[3] = sim_sequence(m, 18);
+    for (int i = 16; i < 33; i++)
+        sim_append(seqs[3], seqs[2]->tokens[i]);
+    scheduler_add(m->sched, seqs[3]);
+    sim_step(m);
+    assert_int_equal(seqs[2]->n_cached, 16);
+    assert_int_equal(seqs[3]->n_computed, 17);
+    end_all(m, seqs, 4);
+}
+
 static void a_cancelled_sequence_does_not_keep_those_waiting_for_its_prefix(void **state)
 {
     struct sim *m = sim_open(roomy);
@@ -325,6 +346,47 @@ static void a_preempted_sequence_finds_its_own_pages_again(void **state)
     end_all(m, seqs, 2);
 }
 
+static void a_preempted_sequence_comes_back_only_when_all_of_it_fits(void **state)
+{
+    struct sim_config cfg = {.n_pages = 10,
+                             .block_size = 4,
+                             .max_seqs = 2,
+                             .max_step_tokens = 5,
+                             .no_prefix_caching = true};
+    struct sim *m = sim_open(cfg);
+    struct sequence *seqs[] = {sim_arrive(m, 0, 4, 32), sim_arrive(m, 0, 14, 20)};
+    run_until_complete(m, seqs, 1);
+    assert_int_equal(seqs[1]->n_preemptions, 1);
+    scheduler_finish(m->sched, seqs[0]);
+    run_until_complete(m, seqs + 1, 1);
+    end_all(m, seqs, 2);
+}
+
+/* Low priority decodes come first in the step, a prefill of better priority takes their pages. */
+static void a_preempted_row_leaves_the_plan_with_its_page_copy(void **state)
+{
+    struct sim_config cfg = {.n_pages = 12, .block_size = 4, .max_seqs = 4, .max_step_tokens = 16};
+    struct sim *m = sim_open(cfg);
+    struct sequence *seqs[3] = {sim_arrive(m, 0, 5, 10), sim_prompt(m, 0, 47, 1)};
+    sim_step(m);
+    seqs[1]->priority = -1;
+    scheduler_add(m->sched, seqs[1]);
+    sim_step(m);
+    sim_step(m);
+    assert_int_equal(seqs[0]->n_computed, 7);  /* 2 pages */
+    assert_int_equal(seqs[1]->n_computed, 30); /* 8 pages, needs 3 more, 2 are free */
+    seqs[2] = sim_fork(m, seqs[0]);
+    sim_append(seqs[2], 7);
+    scheduler_fork(m->sched, seqs[0], seqs[2]);
+    const struct step_plan *plan = sim_run(m);
+    assert_int_equal(plan->n, 1);
+    assert_ptr_equal(plan->rows[0].seq, seqs[1]);
+    assert_int_equal(plan->n_copies, 0);
+    assert_int_equal(seqs[0]->n_preemptions + seqs[2]->n_preemptions, 2);
+    scheduler_commit(m->sched);
+    end_all(m, seqs, 3);
+}
+
 static void a_newcomer_is_admitted_only_where_the_others_can_still_grow(void **state)
 {
     struct sim_config cfg = {.n_pages = 10, .block_size = 4, .max_seqs = 8, .max_step_tokens = 64};
@@ -411,6 +473,25 @@ static void forks_that_say_the_same_share_the_pages_they_fill(void **state)
     end_all(m, seqs, 2);
 }
 
+static void a_fork_without_a_page_for_its_copy_waits(void **state)
+{
+    struct sim_config cfg = {.n_pages = 3, .block_size = 4, .max_seqs = 2, .max_step_tokens = 16};
+    struct sim *m = sim_open(cfg);
+    struct sequence *seqs[2] = {sim_arrive(m, 0, 10, 2)};
+    sim_run(m);
+    scheduler_commit(m->sched); /* the parent stands without a next token */
+    seqs[1] = sim_fork(m, seqs[0]);
+    sim_append(seqs[1], 7);
+    scheduler_fork(m->sched, seqs[0], seqs[1]);
+    assert_int_equal(sim_run(m)->n, 0);
+    scheduler_finish(m->sched, seqs[0]);
+    const struct step_plan *plan = sim_run(m);
+    assert_int_equal(plan->n, 1);
+    assert_int_equal(plan->n_copies, 0);
+    scheduler_commit(m->sched);
+    end_all(m, seqs, 2);
+}
+
 static void a_fork_without_a_place_is_queued_and_finds_the_pages(void **state)
 {
     struct sim_config cfg = roomy;
@@ -463,6 +544,7 @@ int main(void)
         cmocka_unit_test(so_they_do_when_chunks_end_within_pages),
         cmocka_unit_test(so_they_do_when_they_arrive_one_by_one),
         cmocka_unit_test(so_they_do_when_hashes_collide),
+        cmocka_unit_test(a_hash_collision_makes_nobody_wait),
         cmocka_unit_test(a_cancelled_sequence_does_not_keep_those_waiting_for_its_prefix),
         cmocka_unit_test(a_prompt_that_is_cached_whole_still_computes_its_last_token),
         cmocka_unit_test(a_sequence_adopts_what_others_computed_since_its_last_chunk),
@@ -477,11 +559,14 @@ int main(void)
         cmocka_unit_test(on_a_tiny_pool_the_oldest_always_progresses_and_all_finish),
         cmocka_unit_test(the_youngest_of_the_lowest_priority_is_preempted),
         cmocka_unit_test(a_preempted_sequence_finds_its_own_pages_again),
+        cmocka_unit_test(a_preempted_sequence_comes_back_only_when_all_of_it_fits),
+        cmocka_unit_test(a_preempted_row_leaves_the_plan_with_its_page_copy),
         cmocka_unit_test(a_newcomer_is_admitted_only_where_the_others_can_still_grow),
         cmocka_unit_test(a_sequence_that_needs_the_whole_pool_gets_it),
         cmocka_unit_test(forks_share_pages_and_the_last_owner_does_not_copy),
         cmocka_unit_test(a_fork_after_a_full_page_copies_nothing),
         cmocka_unit_test(forks_that_say_the_same_share_the_pages_they_fill),
+        cmocka_unit_test(a_fork_without_a_page_for_its_copy_waits),
         cmocka_unit_test(a_fork_without_a_place_is_queued_and_finds_the_pages),
         cmocka_unit_test(slots_of_a_shared_page_are_counted_once),
         cmocka_unit_test(a_budget_below_one_token_a_sequence_is_refused),

@@ -3,7 +3,7 @@
  * shapes of pool and budget. */
 #include "sim.h"
 
-enum { N_SEGMENTS = 150, N_OPERATIONS = 3000, MAX_LIVE = 24 };
+enum { N_SEGMENTS = 100, N_OPERATIONS = 3000, MAX_LIVE = 24 };
 
 struct history {
     struct sim *sim;
