@@ -1,0 +1,390 @@
+/* cmd_bench.c: how fast this machine runs a model.
+ *
+ * Prefill: `batch` requests of depth + prompt tokens arrive together, of which the first
+ * `depth` are in the prefix cache. Measured from the first one's first step to the last one's
+ * first token, over the tokens that were computed.
+ * Decode: `batch` requests whose `depth` tokens are in the prefix cache generate together.
+ * Measured from the last one's first token to the end.
+ * Tokens are random and differ between samples, so that nothing else is found in the cache. */
+#include "cmd_bench.h"
+
+#include "engine.h"
+#include "settings.h"
+
+#include <math.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_LIST = 32, MAX_BATCH = 1024 };
+
+struct number_list {
+    int n;
+    int64_t at[MAX_LIST];
+};
+
+struct bench_options {
+    const char *model;
+    struct number_list threads, prompt, generate, depth, batch;
+    int64_t repeat;
+    bool json, help;
+};
+
+struct bench {
+    struct engine *engine;
+    sem_t news;
+    uint64_t rng;
+    bool json;
+    int repeat;
+};
+
+struct scenario {
+    const char *test; /* "prefill" or "decode" */
+    int threads, prompt, generate, depth, batch;
+};
+
+/* --- options --- */
+
+static const char help_text[] =
+    "usage: tokend bench MODEL [options]\n"
+    "\n"
+    "Measures prefill and decode throughput. MODEL is a GGUF file. Lists are numbers with\n"
+    "commas; every combination is measured.\n"
+    "\n"
+    "  --threads LIST    threads; 0: all cores (0)\n"
+    "  --prompt LIST     new prompt tokens of a prefill test; 0: none (512)\n"
+    "  --generate LIST   generated tokens of a decode test; 0: none (64)\n"
+    "  --depth LIST      tokens that are in the cache before (0)\n"
+    "  --batch LIST      requests that run together (1)\n"
+    "  --repeat N        samples of each test (3)\n"
+    "  --json            one JSON object a line and sample, instead of the table\n";
+
+static bool parse_list(const char *flag, const char *text, int64_t min, int64_t max,
+                       struct number_list *out, struct err *e)
+{
+    char one[32];
+    out->n = 0;
+    for (const char *p = text;; p++) {
+        size_t len = strcspn(p, ",");
+        if (len == 0 || len >= sizeof one || out->n == MAX_LIST)
+            return err_set(e, ERR_INVALID, "%s %s: expected up to %d numbers with commas between",
+                           flag, text, MAX_LIST);
+        memcpy(one, p, len);
+        one[len] = '\0';
+        if (!parse_int(one, min, max, &out->at[out->n++], e))
+            return err_prefix(e, "%s %s", flag, text);
+        p += len;
+        if (*p == '\0')
+            return true;
+    }
+}
+
+/* Reads one flag; the value may follow after '=' or as the next argument. */
+static bool parse_flag(struct bench_options *o, int argc, char **argv, int *i, struct err *e)
+{
+    struct number_list repeat;
+    const struct {
+        const char *name;
+        struct number_list *list;
+        int64_t min, max;
+    } flags[] = {
+        {"--threads", &o->threads, 0, 1024},      {"--prompt", &o->prompt, 0, 1 << 24},
+        {"--generate", &o->generate, 0, 1 << 24}, {"--depth", &o->depth, 0, 1 << 24},
+        {"--batch", &o->batch, 1, MAX_BATCH},     {"--repeat", &repeat, 1, 1000},
+    };
+    const char *arg = argv[*i];
+    const size_t len = strcspn(arg, "=");
+    for (size_t k = 0; k < sizeof flags / sizeof *flags; k++) {
+        if (strlen(flags[k].name) != len || strncmp(arg, flags[k].name, len) != 0)
+            continue;
+        if (arg[len] == '\0' && *i + 1 >= argc)
+            return err_set(e, ERR_INVALID, "%s: expected a value after it", arg);
+        const char *value = arg[len] ? arg + len + 1 : argv[++*i];
+        if (!parse_list(flags[k].name, value, flags[k].min, flags[k].max, flags[k].list, e))
+            return false;
+        if (flags[k].list != &repeat)
+            return true;
+        o->repeat = repeat.at[0];
+        return repeat.n == 1 || err_set(e, ERR_INVALID, "--repeat %s: expected one number", value);
+    }
+    return err_set(e, ERR_INVALID, "%s: unknown option; see tokend bench --help", arg);
+}
+
+static bool parse_options(struct bench_options *o, int argc, char **argv, struct err *e)
+{
+    *o = (struct bench_options){
+        .threads = {1, {0}},
+        .prompt = {1, {512}},
+        .generate = {1, {64}},
+        .depth = {1, {0}},
+        .batch = {1, {1}},
+        .repeat = 3,
+    };
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--json") == 0) {
+            o->json = true;
+        } else if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            o->help = true;
+            return true;
+        } else if (argv[i][0] == '-' && argv[i][1]) {
+            if (!parse_flag(o, argc, argv, &i, e))
+                return false;
+        } else if (o->model) {
+            return err_set(e, ERR_INVALID, "%s: one model at a time", argv[i]);
+        } else {
+            o->model = argv[i];
+        }
+    }
+    return o->model || err_set(e, ERR_INVALID, "expected a model file; see tokend bench --help");
+}
+
+static int64_t largest(const struct number_list *l)
+{
+    int64_t m = 0;
+    for (int i = 0; i < l->n; i++)
+        m = l->at[i] > m ? l->at[i] : m;
+    return m;
+}
+
+/* --- running requests --- */
+
+static void wake(void *arg)
+{
+    sem_post(&((struct bench *)arg)->news);
+}
+
+static int32_t random_id(struct bench *b)
+{
+    const uint32_t counter[4] = {(uint32_t)b->rng, (uint32_t)(b->rng >> 32), 0, 0};
+    uint32_t r[4];
+    b->rng++;
+    philox4x32(1, counter, r);
+    return (int32_t)(r[0] % (uint32_t)engine_get_info(b->engine)->spec.n_vocab);
+}
+
+/* [batch][n] random tokens. */
+static int32_t *random_prompts(struct bench *b, int batch, int n)
+{
+    int32_t *ids = malloc((size_t)batch * (size_t)n * sizeof *ids);
+    for (int64_t i = 0; ids && i < (int64_t)batch * n; i++)
+        ids[i] = random_id(b);
+    return ids;
+}
+
+static bool submit(struct bench *b, const int32_t *ids, int n, int max_tokens, struct request **out,
+                   struct err *e)
+{
+    const struct sampling_params p = {
+        .top_p = 1,
+        .repetition_penalty = 1,
+        .n_logprobs = -1,
+        .n_prompt_logprobs = -1,
+        .ignore_eos = true,
+        .max_tokens = max_tokens,
+    };
+    int32_t *copy = malloc((size_t)n * sizeof *copy);
+    *out = copy ? request_new(copy, n, 1, &p) : NULL;
+    if (!*out) {
+        free(copy);
+        return err_set(e, ERR_MEMORY, "no memory for a request");
+    }
+    memcpy(copy, ids, (size_t)n * sizeof *copy);
+    if (engine_submit(b->engine, *out, e))
+        return true;
+    request_free(*out);
+    *out = NULL;
+    return false;
+}
+
+static bool wait_for(struct bench *b, struct request *const *q, int n, struct err *e)
+{
+    for (int i = 0; i < n; i++) {
+        while (!atomic_load(&q[i]->ended)) {
+            if (!engine_poll(b->engine))
+                sem_wait(&b->news);
+        }
+        if (atomic_load(&q[i]->choices[0].finish) == FINISH_ERROR) {
+            *e = q[i]->error;
+            return false;
+        }
+    }
+    return true;
+}
+
+static void free_all(struct bench *b, struct request **q, int n)
+{
+    for (int i = 0; i < n; i++) {
+        struct request *const one = q[i];
+        struct err ignored;
+        if (one)
+            wait_for(b, &one, 1, &ignored);
+        request_free(one);
+        q[i] = NULL;
+    }
+}
+
+/* Runs `batch` requests: the first n tokens of each of the [batch][stride] prompts. */
+static bool run_batch(struct bench *b, const int32_t *ids, int stride, int n, int max_tokens,
+                      struct request **q, int batch, struct err *e)
+{
+    bool ok = true;
+    for (int i = 0; ok && i < batch; i++)
+        ok = submit(b, ids + (size_t)i * (size_t)stride, n, max_tokens, &q[i], e);
+    return ok && wait_for(b, q, batch, e);
+}
+
+static double prefill_speed(struct request *const *q, int batch)
+{
+    double from = q[0]->t_scheduled, to = q[0]->t_first_token, tokens = 0;
+    for (int i = 0; i < batch; i++) {
+        from = fmin(from, q[i]->t_scheduled);
+        to = fmax(to, q[i]->t_first_token);
+        tokens += q[i]->n_prompt - atomic_load(&q[i]->n_cached);
+    }
+    return tokens / (to - from);
+}
+
+static double decode_speed(struct request *const *q, int batch)
+{
+    double from = q[0]->t_first_token, to = q[0]->t_ended, tokens = 0;
+    for (int i = 0; i < batch; i++) {
+        from = fmax(from, q[i]->t_first_token);
+        to = fmax(to, q[i]->t_ended);
+        tokens += atomic_load(&q[i]->choices[0].n_tokens) - 1;
+    }
+    return tokens / (to - from);
+}
+
+static bool sample(struct bench *b, const struct scenario *s, double *speed, struct err *e)
+{
+    const int total = s->depth + s->prompt > 0 ? s->depth + s->prompt : 1;
+    struct request *q[MAX_BATCH] = {NULL};
+    int32_t *ids = random_prompts(b, s->batch, total);
+    if (!ids)
+        return err_set(e, ERR_MEMORY, "no memory for %d prompts", s->batch);
+    bool ok = s->depth == 0 || run_batch(b, ids, total, s->depth, 0, q, s->batch, e);
+    free_all(b, q, s->batch);
+    ok = ok && run_batch(b, ids, total, total, 1 + s->generate, q, s->batch, e);
+    if (ok)
+        *speed = s->generate ? decode_speed(q, s->batch) : prefill_speed(q, s->batch);
+    free_all(b, q, s->batch);
+    free(ids);
+    return ok;
+}
+
+/* --- output --- */
+
+static void print_sample(const struct scenario *s, double speed)
+{
+    printf("{\"test\": \"%s\", \"threads\": %d, \"prompt\": %d, \"generate\": %d, \"depth\": %d, "
+           "\"batch\": %d, \"tokens_per_second\": %.3f}\n",
+           s->test, s->threads, s->prompt, s->generate, s->depth, s->batch, speed);
+    fflush(stdout);
+}
+
+static void print_row(const struct scenario *s, int n, double sum, double squares, double best)
+{
+    const double mean = sum / n;
+    const double deviation = n > 1 ? sqrt(fmax(0, squares - sum * mean) / (n - 1)) : 0;
+    printf("%-8s %7d %7d %8d %7d %6d   %10.1f ± %-8.1f %10.1f\n", s->test, s->threads, s->prompt,
+           s->generate, s->depth, s->batch, mean, deviation, best);
+    fflush(stdout);
+}
+
+static bool measure(struct bench *b, const struct scenario *s, struct err *e)
+{
+    double sum = 0, squares = 0, best = 0, speed;
+    for (int i = 0; i < b->repeat; i++) {
+        if (!sample(b, s, &speed, e))
+            return false;
+        sum += speed;
+        squares += speed * speed;
+        best = fmax(best, speed);
+        if (b->json)
+            print_sample(s, speed);
+    }
+    if (!b->json)
+        print_row(s, b->repeat, sum, squares, best);
+    return true;
+}
+
+static bool measure_all(struct bench *b, const struct bench_options *o, int threads, struct err *e)
+{
+    bool ok = true;
+    for (int d = 0; d < o->depth.n; d++)
+        for (int k = 0; k < o->batch.n; k++) {
+            const int depth = (int)o->depth.at[d], batch = (int)o->batch.at[k];
+            for (int i = 0; ok && i < o->prompt.n; i++)
+                if (o->prompt.at[i] > 0)
+                    ok = measure(b,
+                                 &(struct scenario){"prefill", threads, (int)o->prompt.at[i], 0,
+                                                    depth, batch},
+                                 e);
+            for (int i = 0; ok && i < o->generate.n; i++)
+                if (o->generate.at[i] > 0)
+                    ok = measure(b,
+                                 &(struct scenario){"decode", threads, 0, (int)o->generate.at[i],
+                                                    depth, batch},
+                                 e);
+        }
+    return ok;
+}
+
+static bool run_with_threads(const struct bench_options *o, const struct gguf *g, int threads,
+                             struct err *e)
+{
+    const int batch = (int)largest(&o->batch);
+    /* The server's default step; or what lets a batch whose prompts are cached, but for their
+     * last page, begin to decode together. */
+    const int step = 512;
+    const int64_t longest =
+        largest(&o->depth) +
+        (largest(&o->prompt) > largest(&o->generate) ? largest(&o->prompt) : largest(&o->generate));
+    const struct engine_config c = {
+        .model_path = o->model,
+        .max_model_len = (int)longest + 2,
+        .max_num_seqs = batch,
+        .max_num_batched_tokens = batch * 17 > step ? batch * 17 : step,
+        .block_size = 16,
+        .threads = threads,
+        .kv_dtype_auto = true,
+        .prefix_caching = true,
+    };
+    struct bench b = {.json = o->json, .repeat = (int)o->repeat};
+    sem_init(&b.news, 0, 0);
+    b.engine = engine_open(&c, g, wake, &b, e);
+    bool ok = b.engine;
+    if (!ok)
+        err_prefix(e, "a context of %d tokens, as these tests want", c.max_model_len);
+    if (ok && !o->json)
+        printf("# %s\n# %s\n%-8s %7s %7s %8s %7s %6s   %10s ± %-8s %10s\n", o->model,
+               engine_get_info(b.engine)->backend, "test", "threads", "prompt", "generate", "depth",
+               "batch", "tokens/s", "dev.", "best");
+    ok = ok && measure_all(&b, o, threads, e);
+    engine_close(b.engine);
+    sem_destroy(&b.news);
+    return ok;
+}
+
+int cmd_bench(int argc, char **argv)
+{
+    struct bench_options o;
+    struct err e;
+    if (!parse_options(&o, argc, argv, &e)) {
+        fprintf(stderr, "tokend bench: %s\n", e.msg);
+        return 2;
+    }
+    if (o.help) {
+        fputs(help_text, stdout);
+        return 0;
+    }
+    struct gguf *g = gguf_open(o.model, &e);
+    bool ok = g;
+    for (int i = 0; ok && i < o.threads.n; i++)
+        ok = run_with_threads(&o, g, (int)o.threads.at[i], &e);
+    gguf_close(g);
+    if (!ok)
+        fprintf(stderr, "tokend bench: %s\n", e.msg);
+    return ok ? 0 : 1;
+}
