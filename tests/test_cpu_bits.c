@@ -1,0 +1,349 @@
+/* Batch invariance of the CPU backend: a row's logits are the same to the bit however its
+ * sequence is cut into steps, whatever else is in the step, with any number of threads, and
+ * whatever lies in pages that nobody wrote. A small model goes through every operation. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu_rig.h"
+#include "test.h"
+
+#define LAYERS 2
+#define VOCAB 70
+#define MAX_ROWS 160
+#define MAX_SEQS 40
+#define MAX_PAGES 24
+#define POOL_PAGES 600
+
+struct shape {
+    enum dtype weights, kv;
+    int heads, kv_heads, dim, ff, block_size, window;
+    float cap;
+    enum act_fn act;
+    enum rope_style style;
+};
+
+struct layer {
+    struct weight *norm1, *q, *k, *v, *o, *norm2, *gate, *up, *down, *bias;
+};
+
+struct mini {
+    struct backend *b;
+    struct shape s;
+    struct rope *rope;
+    struct weight *embed, *norm;
+    struct layer layers[LAYERS];
+    struct activation *x, *normed, *q, *k, *v, *att, *normed2, *hidden, *last, *logits;
+};
+
+static struct weight *make(struct mini *m, enum dtype t, int rows, int cols, uint64_t *seed)
+{
+    struct ref_matrix r = ref_matrix_new(t, rows, cols, rows == 1 ? 1.5 : 2 / sqrt(cols), seed);
+    struct weight *w = rig_weight(m->b, &r);
+    ref_matrix_free(&r);
+    return w;
+}
+
+static void make_layer(struct mini *m, struct layer *l, int width, uint64_t *seed)
+{
+    const struct shape *s = &m->s;
+    enum dtype t = s->weights;
+    int kv = s->kv_heads * s->dim;
+    l->norm1 = make(m, DTYPE_F32, 1, width, seed);
+    l->norm2 = make(m, DTYPE_F32, 1, width, seed);
+    l->bias = make(m, DTYPE_F32, 1, kv, seed);
+    l->q = make(m, t, width, width, seed);
+    l->k = make(m, t, kv, width, seed);
+    l->v = make(m, t, kv, width, seed);
+    l->o = make(m, t, width, width, seed);
+    l->gate = make(m, t, s->ff, width, seed);
+    l->up = make(m, t, s->ff, width, seed);
+    l->down = make(m, t, width, s->ff, seed);
+}
+
+static struct mini mini_open(const char *isa, const struct shape *s, int threads)
+{
+    uint64_t seed = 7;
+    struct err e;
+    float inv_freq[64];
+    struct mini m = {.b = rig_open(isa, threads, MAX_ROWS, MAX_SEQS, MAX_PAGES), .s = *s};
+    int width = s->heads * s->dim, kv = s->kv_heads * s->dim;
+    struct kv_config pool = {LAYERS, s->kv_heads, s->dim, s->block_size, POOL_PAGES, s->kv};
+    for (int i = 0; i < s->dim / 2; i++)
+        inv_freq[i] = powf(10000, -2.0f * i / s->dim);
+    struct rope_config rope = {s->style, s->dim, inv_freq, 1, MAX_PAGES * s->block_size};
+    m.rope = m.b->ops->rope_new(m.b, &rope, &e);
+    m.embed = make(&m, s->weights, VOCAB, width, &seed);
+    m.norm = make(&m, DTYPE_F32, 1, width, &seed);
+    for (int i = 0; i < LAYERS; i++)
+        make_layer(&m, &m.layers[i], width, &seed);
+    m.x = rig_activation(m.b, width, NULL, false);
+    m.normed = rig_activation(m.b, width, m.layers[0].q, false);
+    m.q = rig_activation(m.b, width, NULL, false);
+    m.k = rig_activation(m.b, kv, NULL, false);
+    m.v = rig_activation(m.b, kv, NULL, false);
+    m.att = rig_activation(m.b, width, m.layers[0].o, false);
+    m.normed2 = rig_activation(m.b, width, m.layers[0].gate, false);
+    m.hidden = rig_activation(m.b, s->ff, m.layers[0].down, false);
+    m.last = rig_activation(m.b, width, m.embed, true);
+    m.logits = rig_activation(m.b, VOCAB, NULL, true);
+    assert_true(m.b->ops->kv_open(m.b, &pool, &e));
+    for (int i = 0; i < POOL_PAGES; i++)
+        m.b->ops->page_fill(m.b, i, 0xFF);
+    return m;
+}
+
+static void forward(struct mini *m)
+{
+    const struct backend_ops *o = m->b->ops;
+    const struct shape *s = &m->s;
+    const struct attention_config c = {s->heads,  s->kv_heads, s->dim, 1 / sqrtf((float)s->dim),
+                                       s->window, s->cap};
+    o->embed(m->b, m->x, m->embed, 1);
+    for (int i = 0; i < LAYERS; i++) {
+        struct layer *l = &m->layers[i];
+        const struct weight *qkv[] = {l->q, l->k, l->v}, *biases[] = {NULL, l->bias, NULL};
+        const struct weight *out[] = {l->o}, *gated[] = {l->gate, l->up}, *down[] = {l->down};
+        struct activation *outs[] = {m->q, m->k, m->v};
+        o->norm(m->b, m->normed, m->x, l->norm1, 1e-5f);
+        o->linear(m->b, INTO_STORE, s->act, m->normed, 3, qkv, biases, outs);
+        o->rope_write_kv(m->b, i, m->rope, s->heads, m->q, m->k, m->v);
+        o->attention(m->b, i, &c, m->att, m->q);
+        o->linear(m->b, INTO_ADD, s->act, m->att, 1, out, NULL, &m->x);
+        o->norm(m->b, m->normed2, m->x, l->norm2, 1e-5f);
+        o->linear(m->b, INTO_ACT_MUL, s->act, m->normed2, 2, gated, NULL, &m->hidden);
+        o->linear(m->b, INTO_ADD, s->act, m->hidden, 1, down, NULL, &m->x);
+    }
+    const struct weight *head[] = {m->embed};
+    o->norm_logit_rows(m->b, m->last, m->x, m->norm, 1e-5f);
+    o->linear(m->b, INTO_STORE, s->act, m->last, 1, head, NULL, &m->logits);
+}
+
+/* A sequence: its tokens follow from `id`, its pages from `first_page` in steps of 7. */
+struct seq {
+    int id, done, n;
+    int32_t pages[MAX_PAGES];
+    float (*logits)[VOCAB]; /* [n] */
+};
+
+static struct seq seq_new(int id, int n, int first_page)
+{
+    struct seq s = {.id = id, .n = n, .logits = malloc((size_t)n * sizeof *s.logits)};
+    for (int i = 0; i < MAX_PAGES; i++)
+        s.pages[i] = (first_page + i * 7) % POOL_PAGES;
+    return s;
+}
+
+static int32_t token(const struct seq *s, int pos)
+{
+    return (int32_t)((pos * 31 + s->id * 17 + pos * pos % 13) % VOCAB);
+}
+
+/* One step: the next counts[i] tokens of every sequence */
+static void step(struct mini *m, struct seq *seqs, const int *counts, int n_seqs)
+{
+    struct step_inputs *in = m->b->ops->step_begin(m->b);
+    int bs = m->s.block_size;
+    for (int i = 0; i < n_seqs; i++) {
+        if (!counts[i])
+            continue;
+        memcpy(in->page_tables + in->n_seqs * MAX_PAGES, seqs[i].pages, sizeof seqs[i].pages);
+        in->seqs[in->n_seqs++] = (struct step_seq){in->n_rows, counts[i], seqs[i].done};
+        for (int t = 0; t < counts[i]; t++, in->n_rows++) {
+            int pos = seqs[i].done + t;
+            in->ids[in->n_rows] = token(&seqs[i], pos);
+            in->positions[in->n_rows] = pos;
+            in->kv_slots[in->n_rows] = seqs[i].pages[pos / bs] * bs + pos % bs;
+            in->logit_rows[in->n_logits++] = in->n_rows;
+        }
+    }
+    forward(m);
+    rig_submit(m->b);
+    for (int i = 0, row = 0; i < n_seqs; i++)
+        for (int t = 0; t < counts[i]; t++)
+            memcpy(seqs[i].logits[seqs[i].done++], m->b->ops->read(m->b, m->logits, row++),
+                   sizeof *seqs->logits);
+}
+
+static void assert_same(const char *how, const struct seq *a, const struct seq *b)
+{
+    for (int t = 0; t < a->n && t < b->n; t++)
+        for (int i = 0; i < VOCAB; i++) {
+            if (memcmp(&a->logits[t][i], &b->logits[t][i], sizeof(float)) != 0)
+                fail_msg("%s: sequence %d, token %d, logit %d: %a, alone %a", how, a->id, t, i,
+                         a->logits[t][i], b->logits[t][i]);
+            assert_true(isfinite(a->logits[t][i]));
+        }
+}
+
+static void in_chunks(struct mini *m, struct seq *s, int chunk)
+{
+    while (s->done < s->n) {
+        int n = s->n - s->done < chunk ? s->n - s->done : chunk;
+        step(m, s, &n, 1);
+    }
+}
+
+static void chunks_agree(struct mini *m, const struct seq *want, const char *how)
+{
+    static const int chunks[] = {1, 2, 3, 5, 16, 33, 131};
+    for (size_t c = 0; c < sizeof chunks / sizeof *chunks; c++) {
+        char text[160];
+        struct seq s = seq_new(want->id, want->n, 300 + (int)c * 30);
+        snprintf(text, sizeof text, "%s, chunks of %d", how, chunks[c]);
+        in_chunks(m, &s, chunks[c]);
+        assert_same(text, &s, want);
+        free(s.logits);
+    }
+}
+
+/* n_seqs sequences at once, each taking random counts of tokens a step */
+static void batch_agrees(struct mini *m, const struct seq *want, int n_seqs, const char *how)
+{
+    struct seq seqs[MAX_SEQS];
+    int counts[MAX_SEQS], left = 1;
+    uint64_t seed = (uint64_t)n_seqs;
+    char text[160];
+    snprintf(text, sizeof text, "%s, batch of %d", how, n_seqs);
+    for (int i = 0; i < POOL_PAGES; i++)
+        m->b->ops->page_fill(m->b, i, 0xFF);
+    for (int i = 0; i < n_seqs; i++) {
+        seqs[i] = seq_new(i % 2 ? want->id + i : want->id, 20 + 37 * i % 60, 0);
+        for (int p = 0; p < MAX_PAGES; p++)
+            seqs[i].pages[p] = (p * n_seqs + i) % POOL_PAGES;
+    }
+    while (left > 0) {
+        int room = MAX_ROWS;
+        left = 0;
+        for (int i = 0; i < n_seqs; i++) {
+            int most = seqs[i].n - seqs[i].done, n = (int)((ref_random(&seed) + 1) * 5);
+            n = i == 3 ? n * 8 : n;
+            counts[i] = n > most ? most : n > room ? room : n;
+            room -= counts[i];
+            left += most;
+        }
+        step(m, seqs, counts, n_seqs);
+    }
+    for (int i = 0; i < n_seqs; i++) {
+        if (i % 2 == 0)
+            assert_same(text, &seqs[i], want);
+        free(seqs[i].logits);
+    }
+}
+
+static void shape_agrees(const char *isa, const struct shape *s, int n)
+{
+    static const int batches[] = {2, 3, 5, 16, 33};
+    struct seq want = seq_new(1, n, 5);
+    for (int threads = 1; threads <= 3; threads++) {
+        struct mini m = mini_open(isa, s, threads);
+        char how[100];
+        snprintf(how, sizeof how, "%s, %s, %s, %d threads", isa, dtype_info(s->weights)->name,
+                 dtype_info(s->kv)->name, threads);
+        if (threads == 1)
+            in_chunks(&m, &want, MAX_ROWS);
+        chunks_agree(&m, &want, how);
+        for (size_t i = 0; i < sizeof batches / sizeof *batches; i++)
+            batch_agrees(&m, &want, batches[i], how);
+        m.b->ops->close(m.b);
+    }
+    free(want.logits);
+}
+
+static void shapes_agree(const char *isa)
+{
+    static const struct shape shapes[] = {
+        {DTYPE_Q4_1, DTYPE_F16, 6, 2, 16, 160, 16, 0, 0, ACT_SILU, ROPE_NORMAL},
+        {DTYPE_Q8_0, DTYPE_BF16, 4, 1, 40, 96, 32, 50, 0, ACT_GELU_TANH, ROPE_NEOX},
+        {DTYPE_F16, DTYPE_F32, 3, 3, 20, 77, 16, 0, 3, ACT_SILU, ROPE_NONE},
+        {DTYPE_BF16, DTYPE_F16, 8, 2, 16, 50, 48, 18, 0, ACT_SILU, ROPE_NEOX},
+        {DTYPE_F32, DTYPE_F32, 5, 1, 8, 40, 16, 0, 0, ACT_GELU_TANH, ROPE_NORMAL},
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        shape_agrees(isa, &shapes[i], i == 0 ? 300 : 100);
+}
+
+static void a_row_has_the_same_bits_however_it_is_batched(void **state)
+{
+    for_each_isa(shapes_agree);
+}
+
+/* Two sequences whose tables share the pages of a prefix */
+static void shared(const char *isa)
+{
+    static const struct shape s = {DTYPE_Q4_1, DTYPE_F16, 6, 2,        16,         160,
+                                   16,         0,         0, ACT_SILU, ROPE_NORMAL};
+    struct mini m = mini_open(isa, &s, 2);
+    struct seq first = seq_new(1, 290, 5), second = seq_new(1, 290, 200), pair[2];
+    in_chunks(&m, &first, MAX_ROWS);
+    memcpy(second.pages, first.pages, 17 * sizeof *first.pages);
+    second.done = 17 * 16;
+    m.b->ops->page_copy(m.b, first.pages[17], second.pages[17]);
+    memcpy(second.logits, first.logits, 17 * 16 * sizeof *first.logits);
+    in_chunks(&m, &second, 3);
+    assert_same("shared prefix", &second, &first);
+    pair[0] = first;
+    pair[1] = second;
+    pair[0].done = pair[1].done = 280;
+    for (int counts[] = {1, 1}; pair[0].done < 290;)
+        step(&m, pair, counts, 2);
+    assert_same("both again", &pair[0], &second);
+    free(first.logits);
+    free(second.logits);
+    m.b->ops->close(m.b);
+}
+
+static void sequences_that_share_pages_read_the_same_bits(void **state)
+{
+    for_each_isa(shared);
+}
+
+/* A value beyond the KV type's range is clamped: a later row that it outshines is finite. */
+static void huge(const char *isa)
+{
+    struct err e;
+    struct backend *b = rig_open(isa, 2, 40, 1, 3);
+    struct kv_config kv = {1, 1, 16, 16, 3, DTYPE_F16};
+    struct attention_config c = {1, 1, 16, 0.25f, 0, 0};
+    float *values = calloc(40 * 16, sizeof *values);
+    int32_t pages[3] = {2, 0, 1};
+    for (int i = 0; i < 16; i++) {
+        values[20 * 16 + i] = 1e30f;
+        values[21 * 16 + i] = -INFINITY;
+        values[22 * 16 + i] = NAN;
+    }
+    assert_true(b->ops->kv_open(b, &kv, &e));
+    struct weight *w = b->ops->weight_load(b, DTYPE_F32, 40, 16, values, &e);
+    struct activation *q = rig_activation(b, 16, NULL, false);
+    struct activation *v = rig_activation(b, 16, NULL, false);
+    struct activation *k = rig_activation(b, 16, NULL, false);
+    struct activation *out = rig_activation(b, 16, NULL, false);
+    rig_one_sequence(b, 40, 0, pages, 3, 16);
+    b->ops->embed(b, q, w, 0);
+    b->ops->embed(b, k, w, 0);
+    b->ops->embed(b, v, w, 1);
+    b->ops->rope_write_kv(b, 0, NULL, 1, q, k, v);
+    b->ops->attention(b, 0, &c, out, q);
+    rig_submit(b);
+    for (int r = 0; r < 20; r++)
+        assert_float_equal(b->ops->read(b, out, r)[3], 0, 0);
+    assert_float_equal(b->ops->read(b, out, 20)[3], 65504.0f / 21, 0.01f);
+    free(values);
+    b->ops->close(b);
+}
+
+static void what_a_row_must_not_see_cannot_poison_it(void **state)
+{
+    for_each_isa(huge);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_row_has_the_same_bits_however_it_is_batched),
+        cmocka_unit_test(sequences_that_share_pages_read_the_same_bits),
+        cmocka_unit_test(what_a_row_must_not_see_cannot_poison_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
