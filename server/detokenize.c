@@ -1,6 +1,6 @@
 #include "detokenize.h"
 
-#include "utf8_check.h"
+#include "utf8.h"
 
 const char *token_bytes(const struct tokenizer *t, int32_t id, size_t *len)
 {
@@ -50,7 +50,7 @@ void token_label(const struct tokenizer *t, int32_t id, bool as_id, struct buf *
         buf_addf(out, "token_id:%d", (int)id);
         return;
     }
-    if (utf8_bad_at(bytes, n) == n) {
+    if (utf8_check(bytes, n) == n) {
         buf_add(out, bytes, n);
         return;
     }

@@ -1,7 +1,8 @@
 #include "json_in.h"
 
 #include "buf.h"
-#include "utf8_check.h"
+#include "utf8.h"
+#include "utf8_text.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -121,7 +122,7 @@ static bool fail_parse(const char *text, size_t n, const json_error_t *je, struc
 
 json_t *json_in_read(const char *text, size_t n, struct api_error *e)
 {
-    size_t bad = utf8_bad_at(text, n);
+    size_t bad = utf8_check(text, n);
     if (bad < n) {
         api_fail(e, 400, "invalid_json", NULL,
                  "the body is not valid UTF-8: byte 0x%02X at offset %zu", (unsigned char)text[bad],

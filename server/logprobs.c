@@ -1,7 +1,7 @@
 #include "logprobs.h"
 
 #include "api_state.h"
-#include "utf8_check.h"
+#include "utf8_text.h"
 
 #include <math.h>
 #include <stdlib.h>
