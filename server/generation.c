@@ -83,6 +83,8 @@ static void fail_request(struct generation *g, const struct request *r)
     else if (strncmp(r->error.msg, "numerical_error", 15) == 0)
         api_fail(&e, 500, "numerical_error", NULL,
                  "the model's logits contain NaN or infinity for this prompt");
+    else if (r->error.code == ERR_INVALID)
+        api_fail(&e, 400, "invalid_value", NULL, "%s", r->error.msg);
     else if (r->error.code == ERR_MEMORY || r->error.code == ERR_LIMIT)
         api_fail(&e, 503, "out_of_memory", NULL, "%s", r->error.msg);
     else

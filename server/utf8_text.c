@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-size_t utf8_count(const char *text, size_t n)
+size_t utf8_code_points(const char *text, size_t n)
 {
     size_t count = 0;
     for (size_t i = 0; i < n; i++)

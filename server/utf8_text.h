@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 /* Code points of valid UTF-8. */
-size_t utf8_count(const char *text, size_t n);
+size_t utf8_code_points(const char *text, size_t n);
 /* Cuts a C string before the first byte that is not part of a whole character. */
 void utf8_trim(char *text);
 

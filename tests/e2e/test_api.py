@@ -110,11 +110,12 @@ def test_a_stream_says_what_the_whole_answer_says(sdk):
 
 
 def test_the_sdks_own_accumulator_takes_the_stream(sdk):
-    with sdk.chat.completions.stream(model="smol", messages=user(COUNT), max_tokens=8, temperature=0) as s:
+    with sdk.chat.completions.stream(model="smol", messages=user("What is the capital of France?"),
+                                     max_tokens=40, temperature=0) as s:
         for _ in s:
             pass
         done = s.get_final_completion()
-    assert done.choices[0].message.content
+    assert "Paris" in done.choices[0].message.content
 
 
 def test_completions_take_every_kind_of_prompt(server, sdk):
@@ -380,7 +381,7 @@ def test_leaving_while_waiting_and_storms_free_everything(server):
     aborted = server.metric("vllm:request_success_total", finished_reason="abort")
     for rounds in range(3):
         socks = [start(server, {**LONG, "stream": i % 2 == 0}) for i in range(24)]
-        assert server.until(lambda: server.metric("vllm:num_requests_waiting") >= 1)
+        assert server.until(lambda: server.metric("vllm:num_requests_waiting") == 20)
         random.shuffle(socks)
         for i, s in enumerate(socks):
             if i % 3 == 0:  # a reset

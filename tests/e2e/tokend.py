@@ -14,10 +14,16 @@ MODEL = os.environ.get("TOKEND_MODEL", os.path.expanduser(
     "~/.cache/tokend/models/SmolLM2-135M-Instruct.Q4_1.gguf"))
 
 
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
 class Tokend:
     def __init__(self, *flags, model=MODEL):
         self.log = tempfile.NamedTemporaryFile(prefix="tokend-", suffix=".log", delete=False)
-        self.process = subprocess.Popen([PROGRAM, "serve", model, "--port", "0", *flags],
+        self.process = subprocess.Popen([PROGRAM, "serve", model, "--port", str(free_port()), *flags],
                                         stdout=self.log, stderr=subprocess.STDOUT)
         self.host, self.port = self._wait_until_listening()
         self.url = f"http://{self.host}:{self.port}"
