@@ -14,7 +14,7 @@
 
 enum {
     OTHER_FILES = 128,        /* descriptors that are not connections: model, log, epoll, ... */
-    REFUSING = 16,            /* connections over the limit, held only to say so */
+    REFUSING = 64,            /* connections over the limit, held only to say so */
     NOT_SENT_MOST = 64 << 10, /* unsent bytes the kernel holds of a connection */
     EXTRA_RUNS = 3,
 };
@@ -117,9 +117,11 @@ static int open_listener(const struct http_config *c, struct err *e)
         err_set(e, ERR_INVALID, "host '%s': %s", c->host, gai_strerror(rc));
         return -1;
     }
-    int fd = -1;
-    for (struct addrinfo *a = all; a && fd < 0; a = a->ai_next)
-        fd = listen_at(a);
+    int fd = -1; /* a name that has both, as localhost, means IPv4 */
+    for (int v6 = 0; v6 < 2; v6++)
+        for (struct addrinfo *a = all; a && fd < 0; a = a->ai_next)
+            if ((a->ai_family == AF_INET6) == v6)
+                fd = listen_at(a);
     if (fd < 0)
         err_errno(e, "cannot listen on %s:%d", c->host, c->port);
     freeaddrinfo(all);
@@ -217,6 +219,7 @@ static void init_waits(struct http_server *s)
     http_wait_list_init(&s->idle, (uint64_t)c->header_deadline_ms / 2, http_conn_idle_expired);
     http_wait_list_init(&s->body, (uint64_t)c->body_deadline_ms, http_conn_body_expired);
     http_wait_list_init(&s->writing, (uint64_t)c->slow_reader_ms / 4, http_writing_expired);
+    http_wait_list_init(&s->dying, 1000, http_conn_dying_expired);
     http_wait_list_init(&s->lingering, 2000, http_linger_expired);
     list_init(&s->connections);
     list_init(&s->lingerers);

@@ -237,8 +237,15 @@ void http_conn_last_words(struct http_conn *c, int status, const char *code, con
     if (!b.failed && send(c->fd, b.data, b.len, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
         log_debug("http: last words: %s", strerror(errno));
     shutdown(c->fd, SHUT_WR);
+    http_wait_start(c->server, &c->server->dying, &c->wait);
     buf_free(&b);
     free(body);
+}
+
+/* It neither closed nor sent what would make libmicrohttpd ask us about it. */
+void http_conn_dying_expired(struct http_server *s, struct http_wait *w)
+{
+    http_conn_cut(list_entry(w, struct http_conn, wait));
 }
 
 void http_conn_idle(struct http_conn *c)
@@ -288,24 +295,18 @@ void http_conn_idle_expired(struct http_server *s, struct http_wait *w)
     socklen_t n = sizeof t;
     if (getsockopt(c->fd, IPPROTO_TCP, TCP_INFO, &t, &n))
         log_debug("http: TCP_INFO: %s", strerror(errno));
-    if (c->dead || left_unnoticed(&t)) {
-        http_conn_cut(c);
-        return;
-    }
     find_partial(c, &t, now);
-    if (c->partial_since && now - c->partial_since >= deadline)
+    if (left_unnoticed(&t))
+        http_conn_cut(c);
+    else if (c->partial_since && now - c->partial_since >= deadline)
         http_conn_last_words(c, 408, "request_timeout",
                              "The request's headers did not arrive in time.");
-    http_wait_start(s, &s->idle, &c->wait);
+    else
+        http_wait_start(s, &s->idle, &c->wait);
 }
 
 void http_conn_body_expired(struct http_server *s, struct http_wait *w)
 {
     struct http_conn *c = list_entry(w, struct http_conn, wait);
-    if (c->dead) {
-        http_conn_cut(c);
-        return;
-    }
     http_conn_last_words(c, 408, "request_timeout", "The request's body did not arrive in time.");
-    http_wait_start(s, &s->idle, &c->wait); /* where it is cut if it goes on */
 }

@@ -59,7 +59,7 @@ struct http_server {
     uv_prepare_t before_poll;
     uv_check_t after_poll;
     int n_handles; /* of those five, not yet closed; the server is freed at 0 */
-    struct http_wait_list idle, body, writing, lingering;
+    struct http_wait_list idle, body, writing, dying, lingering;
     struct list connections, lingerers;
     int n_connections, n_lingering, n_requests;
     size_t body_bytes, max_body_bytes; /* of all requests together */
@@ -82,7 +82,7 @@ struct http_conn {
     bool dead;    /* its last words are said: nothing more is served */
     bool aborted; /* reset, not closed in order */
     bool linger;  /* closed with bytes of the client's unread: take them, or it loses our reply */
-    struct http_wait wait;  /* in the list that fits its state: idle, body or writing */
+    struct http_wait wait;  /* in the list that fits its state: idle, body, writing or dying */
     uint64_t idle_since;    /* ns of uv_hrtime */
     uint64_t partial_since; /* ns; 0: no byte of a next request seen */
     uint64_t progress_at;   /* ms of uv_now: when the reader last took something */
@@ -135,6 +135,7 @@ void http_conn_cut(struct http_conn *);  /* reset: a client that cannot or will 
 void http_conn_last_words(struct http_conn *, int status, const char *code, const char *message);
 void http_conn_idle_expired(struct http_server *, struct http_wait *);
 void http_conn_body_expired(struct http_server *, struct http_wait *);
+void http_conn_dying_expired(struct http_server *, struct http_wait *);
 void http_linger_expired(struct http_server *, struct http_wait *);
 void http_linger_close_all(struct http_server *);
 

@@ -300,6 +300,15 @@ static enum MHD_Result check_headers(struct http_request *r, const char *method,
     return MHD_YES;
 }
 
+/* Of "http://host/path", as proxies are asked, the path. */
+static const char *path_of(const char *url)
+{
+    if (strncasecmp(url, "http://", 7) != 0)
+        return url;
+    const char *path = strchr(url + 7, '/');
+    return path ? path : "/";
+}
+
 static enum MHD_Result begin(struct http_conn *c, const char *url, const char *method,
                              const char *version, void **request)
 {
@@ -308,7 +317,7 @@ static enum MHD_Result begin(struct http_conn *c, const char *url, const char *m
     if (!r)
         return MHD_NO;
     r->conn = c;
-    r->url = url;
+    r->url = path_of(url);
     c->request = r;
     c->served = true;
     c->server->n_seen++;

@@ -202,6 +202,7 @@ def test_handlers_see_path_query_and_headers(server):
     assert server.ask("/show?q=a%00b").body == b"/show|a%00b|-"
     assert server.ask("/sho%77?q=%zz%4").body == b"/show|%zz%4|-"
     assert server.ask("/show%00").status == 404
+    assert server.ask("http://a:80/show?q=1").body == b"/show|1|-"
 
 
 def test_pipelined_requests_are_answered_in_order(server):
