@@ -158,7 +158,8 @@ struct stmt {
     };
 };
 
-struct template {
+struct template
+{
     struct arena arena;
     struct block body;
     const struct str **names; /* [n_names], by id */

@@ -93,9 +93,8 @@ static bool index_item(struct rt *r, struct value v, int64_t i, struct value *ou
         *out = v.list->v[i];
         return true;
     }
-    at = v.s->n == n ? (size_t)i : utf8_offset(v.s->s, v.s->n, (size_t)i);
-    const struct str *c =
-        str_part(&r->arena, v.s, at, utf8_offset(v.s->s + at, v.s->n - at, 1));
+    at = v.s->n == n ? (size_t)i : unicode_offset(v.s->s, v.s->n, (size_t)i);
+    const struct str *c = str_part(&r->arena, v.s, at, unicode_offset(v.s->s + at, v.s->n - at, 1));
     *out = value_str(c);
     return c || rt_no_memory(r);
 }
@@ -168,10 +167,10 @@ static bool slice_of(struct rt *r, const struct value part[3], size_t length, st
 
 static bool slice_string(struct rt *r, const struct str *s, struct slice c, struct value *out)
 {
-    size_t count = utf8_count(s->s, s->n);
+    size_t count = unicode_count(s->s, s->n);
     if (c.step == 1) {
-        size_t from = count == s->n ? (size_t)c.start : utf8_offset(s->s, s->n, (size_t)c.start);
-        size_t n = count == s->n ? c.n : utf8_offset(s->s + from, s->n - from, c.n);
+        size_t from = count == s->n ? (size_t)c.start : unicode_offset(s->s, s->n, (size_t)c.start);
+        size_t n = count == s->n ? c.n : unicode_offset(s->s + from, s->n - from, c.n);
         const struct str *part = str_part(&r->arena, s, from, n);
         *out = value_str(part);
         return part || rt_no_memory(r);
@@ -182,7 +181,7 @@ static bool slice_string(struct rt *r, const struct str *s, struct slice c, stru
     for (size_t i = 0, pos = 0; i <= count; i++) {
         at[i] = pos;
         if (i < count)
-            pos += utf8_offset(s->s + pos, s->n - pos, 1);
+            pos += unicode_offset(s->s + pos, s->n - pos, 1);
     }
     struct str_builder b;
     str_begin(&b, &r->arena);
@@ -209,7 +208,7 @@ static bool slice_range(struct rt *r, const struct range *g, struct slice c, str
 bool get_slice(struct rt *r, struct value v, const struct value part[3], struct value *out)
 {
     size_t n;
-    struct slice c;
+    struct slice c = {0};
     if (v.type == V_UNDEFINED)
         return rt_undefined(r, v);
     if (!is_indexed(v))

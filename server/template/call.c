@@ -172,8 +172,7 @@ static bool bind_rest(struct rt *r, const struct macro *m, struct call *c)
         return rt_fail(r, "macro '%.*s' takes no keyword argument '%.*s'", n, name,
                        c->kw[0].name->n < 100 ? (int)c->kw[0].name->n : 100, c->kw[0].name->s);
     if (!g->uses_varargs && c->n_pos > g->n_params)
-        return rt_fail(r, "macro '%.*s' takes not more than %zu argument(s)", n, name,
-                       g->n_params);
+        return rt_fail(r, "macro '%.*s' takes not more than %zu argument(s)", n, name, g->n_params);
     return (!g->uses_kwargs || bind_kwargs(r, c)) && (!g->uses_varargs || bind_varargs(r, g, c));
 }
 
@@ -204,8 +203,8 @@ bool call_macro(struct rt *r, const struct macro *m, struct call *c, struct valu
     return ok;
 }
 
-static bool run_function(struct rt *r, const struct function *f, struct value self,
-                         struct call *c, struct value *out)
+static bool run_function(struct rt *r, const struct function *f, struct value self, struct call *c,
+                         struct value *out)
 {
     c->who = f->name;
     if (f->params && !args_bind(r, c, f->params, f->min))

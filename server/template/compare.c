@@ -72,7 +72,10 @@ bool value_equal(struct rt *r, struct value a, struct value b, bool *out)
 }
 
 static const char *const op_text[] = {
-    [OP_LT] = "<", [OP_LE] = "<=", [OP_GT] = ">", [OP_GE] = ">=",
+    [OP_LT] = "<",
+    [OP_LE] = "<=",
+    [OP_GT] = ">",
+    [OP_GE] = ">=",
 };
 
 static bool holds(enum op op, int order)

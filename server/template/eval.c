@@ -93,7 +93,8 @@ static bool eval_dict(struct rt *r, const struct expr *x, struct value *out)
         return rt_no_memory(r);
     for (size_t i = 0; i + 1 < x->n_items; i += 2) {
         struct value k, v;
-        if (!eval_expr(r, x->items[i], &k) || !eval_expr(r, x->items[i + 1], &v) || !dict_set(r, d, k, v))
+        if (!eval_expr(r, x->items[i], &k) || !eval_expr(r, x->items[i + 1], &v) ||
+            !dict_set(r, d, k, v))
             return false;
     }
     *out = value_dict(d);

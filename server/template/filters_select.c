@@ -1,6 +1,6 @@
 /* filters_select.c: map, select, reject and their kin; sort, group, unique. */
-#include "functions.h"
 #include "attr_path.h"
+#include "functions.h"
 #include "text_ops.h"
 
 #include <string.h>
@@ -114,10 +114,19 @@ static bool apply_filter(struct rt *r, const struct filter *f, struct value in,
     return f->run(r, in, &c, out);
 }
 
+/* jinja2 does not look at the arguments, nor walk, where the input is false (none, too). */
+static bool nothing(struct rt *r, struct value *out)
+{
+    struct list *l = make_list(r, 0);
+    return l && make_generator(r, l, out);
+}
+
 static bool filter_map(struct rt *r, struct value in, struct call *c, struct value *out)
 {
     const struct str *name;
     struct list *l;
+    if (!value_truth(in))
+        return nothing(r, out);
     if (c->n_pos == 0)
         return c->n_kw ? map_by_attribute(r, in, c, out)
                        : rt_fail(r, "map() needs a filter or an attribute");
@@ -136,8 +145,8 @@ static bool filter_map(struct rt *r, struct value in, struct call *c, struct val
     return make_generator(r, l, out);
 }
 
-struct picker { /* which items a select or reject keeps */
-    struct value path; /* none: the item itself is tested */
+struct picker {              /* which items a select or reject keeps */
+    struct value path;       /* none: the item itself is tested */
     const struct test *test; /* NULL: truth */
     struct call args;
     bool keep;
@@ -150,8 +159,8 @@ static bool picks(struct rt *r, struct picker *p, struct value item, bool *out)
         return false;
     *out = value_truth(v);
     struct call c = p->args;
-    if (p->test && (!args_bind(r, &c, p->test->params, p->test->min) ||
-                    !p->test->run(r, v, &c, out)))
+    if (p->test &&
+        (!args_bind(r, &c, p->test->params, p->test->min) || !p->test->run(r, v, &c, out)))
         return false;
     *out = *out == p->keep;
     return true;
@@ -164,6 +173,8 @@ static bool pick(struct rt *r, struct value in, struct call *c, bool keep, bool 
     size_t at = by_attribute;
     const struct str *name;
     struct list *all, *some = make_list(r, 0);
+    if (!value_truth(in))
+        return nothing(r, out);
     if (by_attribute && c->n_pos == 0)
         return rt_fail(r, "%s() needs an attribute", c->who);
     if (by_attribute)
@@ -238,7 +249,8 @@ static bool merge(struct rt *r, struct sorting *s, size_t from, size_t mid, size
     size_t i = from, j = mid;
     for (size_t k = from; k < end; k++) {
         bool right = i == mid;
-        if (i < mid && j < end && (!rt_charge(r, 1) || !goes_before(r, s, &s->v[j], &s->v[i], &right)))
+        if (i < mid && j < end &&
+            (!rt_charge(r, 1) || !goes_before(r, s, &s->v[j], &s->v[i], &right)))
             return false;
         s->scratch[k] = right ? s->v[j++] : s->v[i++];
     }
@@ -318,9 +330,9 @@ static bool filter_dictsort(struct rt *r, struct value in, struct call *c, struc
     struct list *l, *paths;
     int64_t by = 0;
     if (in.type != V_DICT)
-        return in.type == V_UNDEFINED ? rt_undefined(r, in)
-                                      : rt_fail(r, "dictsort() needs a dict, not %s",
-                                                value_type_name(in));
+        return in.type == V_UNDEFINED
+                   ? rt_undefined(r, in)
+                   : rt_fail(r, "dictsort() needs a dict, not %s", value_type_name(in));
     if (arg_given(c, 1)) {
         bool key = c->arg[1].type == V_STR && str_is(c->arg[1].s, "key");
         if (!key && !(c->arg[1].type == V_STR && str_is(c->arg[1].s, "value")))
@@ -372,8 +384,7 @@ static bool filter_groupby(struct rt *r, struct value in, struct call *c, struct
 {
     struct list *all, *paths = make_list(r, 1), *groups = make_list(r, 0), *items = NULL;
     struct value path = c->arg[0], last = value_none();
-    const struct value *otherwise =
-        arg_given(c, 1) && c->arg[1].type != V_NONE ? &c->arg[1] : NULL;
+    const struct value *otherwise = arg_given(c, 1) && c->arg[1].type != V_NONE ? &c->arg[1] : NULL;
     bool case_sensitive = arg_truth(c, 2, false);
     if (!paths || !groups || !list_append(r, paths, path) || !value_to_list(r, in, &all) ||
         !sort_list(r, all, paths, case_sensitive, false))

@@ -1,6 +1,6 @@
 /* filters_text.c: filters that work on strings. */
-#include "functions.h"
 #include "attr_path.h"
+#include "functions.h"
 #include "text_ops.h"
 #include "unicode.h"
 
@@ -151,7 +151,7 @@ static bool filter_wordcount(struct rt *r, struct value in, struct call *c, stru
         return false;
     for (size_t i = 0; i < s->n;) {
         uint32_t cp;
-        i += utf8_decode(s->s + i, s->n - i, &cp);
+        i += unicode_decode(s->s + i, s->n - i, &cp);
         bool word = unicode_is_alnum(cp) || cp == '_';
         n += word && !in_word;
         in_word = word;
@@ -252,12 +252,12 @@ static bool filter_truncate(struct rt *r, struct value in, struct call *c, struc
     if (!s || !arg_int(r, c, 0, 255, &length) || (arg_given(c, 2) && !arg_str(r, c, 2, &end)) ||
         (arg_given(c, 3) && c->arg[3].type != V_NONE && !arg_int(r, c, 3, 5, &leeway)))
         return false;
-    int64_t n = (int64_t)utf8_count(s->s, s->n), n_end = (int64_t)utf8_count(end->s, end->n);
+    int64_t n = (int64_t)unicode_count(s->s, s->n), n_end = (int64_t)unicode_count(end->s, end->n);
     if (length < n_end || leeway < 0)
         return rt_fail(r, "truncate() needs a length of at least %lld", (long long)n_end);
     if (leeway > INT64_MAX - length || n <= length + leeway)
         return finish(s, out);
-    size_t cut = utf8_offset(s->s, s->n, (size_t)(length - n_end));
+    size_t cut = unicode_offset(s->s, s->n, (size_t)(length - n_end));
     size_t space = arg_truth(c, 1, false) ? SIZE_MAX : str_rfind(s, cut, " ", 1);
     struct str_builder b;
     str_begin(&b, &r->arena);
@@ -272,7 +272,7 @@ static bool filter_center(struct rt *r, struct value in, struct call *c, struct 
     const struct str *s = soft(r, in);
     if (!s || !arg_int(r, c, 0, 80, &width))
         return false;
-    int64_t pad = width - (int64_t)utf8_count(s->s, s->n), left = pad / 2 + (pad & width & 1);
+    int64_t pad = width - (int64_t)unicode_count(s->s, s->n), left = pad / 2 + (pad & width & 1);
     const struct str *a = spaces(r, pad > 0 ? left : 0), *z = spaces(r, pad > 0 ? pad - left : 0);
     struct str_builder b;
     if (!a || !z)

@@ -1,8 +1,8 @@
 /* filters_value.c: filters on numbers, sequences and anything. */
+#include "attr_path.h"
 #include "functions.h"
 #include "number.h"
 #include "runtime.h"
-#include "attr_path.h"
 #include "unicode.h"
 
 #include <math.h>
@@ -225,7 +225,7 @@ static bool reverse_string(struct rt *r, const struct str *s, struct value *out)
     struct str_builder b;
     str_begin(&b, &r->arena);
     for (size_t end = s->n; end > 0;) {
-        size_t at = utf8_before(s->s, end);
+        size_t at = unicode_before(s->s, end);
         str_put_part(&b, s, at, end - at);
         end = at;
     }
@@ -294,7 +294,8 @@ static bool filter_slice(struct rt *r, struct value in, struct call *c, struct v
         if (!rt_charge(r, 1) || !list_part(r, l, from, n, &row) ||
             !list_append(r, rows, value_list(row)))
             return false;
-        if (arg_given(c, 1) && c->arg[1].type != V_NONE && !extra && !list_append(r, row, c->arg[1]))
+        if (arg_given(c, 1) && c->arg[1].type != V_NONE && !extra &&
+            !list_append(r, row, c->arg[1]))
             return false;
         from += n;
     }

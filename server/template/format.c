@@ -14,8 +14,8 @@ struct percent {
     const struct str *fmt;
     size_t i; /* the next byte of fmt */
     struct value args;
-    size_t next;   /* of a tuple's items */
-    bool by_key;   /* a %(name) was seen */
+    size_t next; /* of a tuple's items */
+    bool by_key; /* a %(name) was seen */
     struct str_builder b;
 };
 
@@ -124,8 +124,7 @@ static bool percent_text(struct percent *p, struct format_spec *s, char type, st
     s->align = s->align ? s->align : '>';
     s->zero = false;
     if (type == 's') {
-        if (!value_to_str(p->r, v, &text) ||
-            (p->fmt->markup && !(text = escape_html(p->r, text))))
+        if (!value_to_str(p->r, v, &text) || (p->fmt->markup && !(text = escape_html(p->r, text))))
             return false;
         return format_text(p->r, s, text, &p->b);
     }
@@ -140,12 +139,12 @@ static bool percent_char(struct percent *p, struct format_spec *s, struct value 
     char bytes[4];
     struct str one = {.s = bytes};
     s->align = s->align ? s->align : '>';
-    if (v.type == V_STR && utf8_count(v.s->s, v.s->n) == 1)
+    if (v.type == V_STR && unicode_count(v.s->s, v.s->n) == 1)
         return format_text(p->r, s, v.s, &p->b);
     if (!value_is_integer(v) || value_as_int(v) < 0 || value_as_int(v) > 0x10FFFF ||
         (value_as_int(v) >= 0xD800 && value_as_int(v) < 0xE000))
         return rt_fail(p->r, "%%c needs a character");
-    one.n = utf8_encode((uint32_t)value_as_int(v), bytes);
+    one.n = unicode_encode((uint32_t)value_as_int(v), bytes);
     return format_text(p->r, s, &one, &p->b);
 }
 
@@ -322,7 +321,7 @@ static bool is_align(char c)
 /* [[fill]align][sign][#][0][width][grouping][.precision][type] */
 static bool read_spec(struct braces *f, const struct str *s, struct format_spec *out)
 {
-    size_t i = 0, fill = s->n ? utf8_offset(s->s, s->n, 1) : 0;
+    size_t i = 0, fill = s->n ? unicode_offset(s->s, s->n, 1) : 0;
     *out = (struct format_spec){.fill = " ", .n_fill = 1, .precision = -1, .sign = '-'};
     if (fill && fill < s->n && is_align(s->s[fill])) {
         out->fill = s->s;
@@ -366,8 +365,7 @@ static bool put_field(struct braces *f, struct value v, char conversion, const s
         if (!value_put_repr(f->r, v, f->r->max_depth, &repr) || !make_str(f->r, &repr, &v))
             return false;
     }
-    bool number = !conversion && value_is_number(v) &&
-                  (v.type != V_BOOL || spec->n);
+    bool number = !conversion && value_is_number(v) && (v.type != V_BOOL || spec->n);
     if (number) {
         bool known = !s.type || strchr(v.type == V_FLOAT ? "eEfFgGn%" : "bdoxXneEfFgG%", s.type);
         return known ? format_number(f->r, &s, v, &f->b)

@@ -10,7 +10,7 @@ struct format_spec {
     char align; /* '<', '>', '^', '=' or 0 */
     char sign;  /* '+', ' ' or '-' */
     bool alternate, zero;
-    char grouping; /* ',', '_' or 0 */
+    char grouping;            /* ',', '_' or 0 */
     int64_t width, precision; /* precision -1: none */
     char type;                /* 0: none */
 };

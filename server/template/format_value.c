@@ -24,9 +24,9 @@ bool format_text(struct rt *r, const struct format_spec *f, const struct str *s,
                  struct str_builder *b)
 {
     size_t n = s->n;
-    int64_t count = (int64_t)utf8_count(s->s, s->n);
+    int64_t count = (int64_t)unicode_count(s->s, s->n);
     if (f->precision >= 0 && f->precision < count) {
-        n = utf8_offset(s->s, s->n, (size_t)f->precision);
+        n = unicode_offset(s->s, s->n, (size_t)f->precision);
         count = f->precision;
     }
     int64_t missing = f->width > count ? f->width - count : 0;
@@ -55,7 +55,11 @@ static void integer_digits(const struct format_spec *f, uint64_t n, char *out, s
     if (f->type == 'b')
         binary_digits(n, out);
     else
-        snprintf(out, cap, f->type == 'x' ? "%llx" : f->type == 'X' ? "%llX" : f->type == 'o' ? "%llo" : "%llu",
+        snprintf(out, cap,
+                 f->type == 'x'   ? "%llx"
+                 : f->type == 'X' ? "%llX"
+                 : f->type == 'o' ? "%llo"
+                                  : "%llu",
                  (unsigned long long)n);
     if (f->alternate && f->type && strchr("xXob", f->type)) {
         prefix[0] = '0';
@@ -139,8 +143,7 @@ static bool put_signed(struct rt *r, const struct format_spec *f, bool minus, co
     return align == '=' || put_fill(r, &zeros, missing - left, b);
 }
 
-bool format_number(struct rt *r, const struct format_spec *f, struct value v,
-                   struct str_builder *b)
+bool format_number(struct rt *r, const struct format_spec *f, struct value v, struct str_builder *b)
 {
     char digits[1024], prefix[3] = "";
     bool minus;

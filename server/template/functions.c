@@ -223,7 +223,7 @@ static bool is_one_of(const struct str *name, const char *const *words)
 
 const struct function *method_named(struct value self, const struct str *name, bool *unsafe)
 {
-    static const char *const of_list[] = {"append", "clear", "pop",    "reverse", "insert",
+    static const char *const of_list[] = {"append", "clear",  "pop",    "reverse", "insert",
                                           "sort",   "extend", "remove", NULL};
     static const char *const of_dict[] = {"clear", "pop", "popitem", "setdefault", "update", NULL};
     const struct function *f;

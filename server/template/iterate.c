@@ -28,7 +28,7 @@ bool value_length(struct rt *r, struct value v, size_t *out)
         *out = 0;
         return true;
     case V_STR:
-        *out = utf8_count(v.s->s, v.s->n);
+        *out = unicode_count(v.s->s, v.s->n);
         return rt_charge_bytes(r, v.s->n);
     case V_LIST:
     case V_TUPLE:
@@ -72,7 +72,7 @@ static bool next_char(struct rt *r, struct iter *it, struct value *out, bool *mo
     *more = it->at < s->n;
     if (!*more)
         return true;
-    size_t n = utf8_offset(s->s + it->at, s->n - it->at, 1);
+    size_t n = unicode_offset(s->s + it->at, s->n - it->at, 1);
     const struct str *c = str_part(&r->arena, s, it->at, n);
     it->at += n;
     *out = value_str(c);

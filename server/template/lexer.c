@@ -30,7 +30,7 @@ static size_t skip_space(const struct lexer *lx, size_t pos)
 {
     while (pos < lx->n) {
         uint32_t cp;
-        size_t len = utf8_decode(lx->src + pos, lx->n - pos, &cp);
+        size_t len = unicode_decode(lx->src + pos, lx->n - pos, &cp);
         if (!unicode_is_space(cp))
             break;
         pos += len;
@@ -43,8 +43,8 @@ static size_t strip_end(const struct lexer *lx, size_t from, size_t end)
 {
     while (end > from) {
         uint32_t cp;
-        size_t before = utf8_before(lx->src, end);
-        utf8_decode(lx->src + before, end - before, &cp);
+        size_t before = unicode_before(lx->src, end);
+        unicode_decode(lx->src + before, end - before, &cp);
         if (!unicode_is_space(cp))
             break;
         end = before;
@@ -265,13 +265,12 @@ static const struct {
     const char *text;
     enum token_kind kind;
 } operators[] = {
-    {"//", T_FLOORDIV}, {"**", T_POW},      {"==", T_EQ},      {"!=", T_NE},
-    {">=", T_GE},       {"<=", T_LE},       {"+", T_ADD},      {"-", T_SUB},
-    {"/", T_DIV},       {"*", T_MUL},       {"%", T_MOD},      {"~", T_TILDE},
-    {"[", T_LBRACKET},  {"]", T_RBRACKET},  {"(", T_LPAREN},   {")", T_RPAREN},
-    {"{", T_LBRACE},    {"}", T_RBRACE},    {">", T_GT},       {"<", T_LT},
-    {"=", T_ASSIGN},    {".", T_DOT},       {":", T_COLON},    {"|", T_PIPE},
-    {",", T_COMMA},     {";", T_SEMICOLON},
+    {"//", T_FLOORDIV}, {"**", T_POW},   {"==", T_EQ},      {"!=", T_NE},      {">=", T_GE},
+    {"<=", T_LE},       {"+", T_ADD},    {"-", T_SUB},      {"/", T_DIV},      {"*", T_MUL},
+    {"%", T_MOD},       {"~", T_TILDE},  {"[", T_LBRACKET}, {"]", T_RBRACKET}, {"(", T_LPAREN},
+    {")", T_RPAREN},    {"{", T_LBRACE}, {"}", T_RBRACE},   {">", T_GT},       {"<", T_LT},
+    {"=", T_ASSIGN},    {".", T_DOT},    {":", T_COLON},    {"|", T_PIPE},     {",", T_COMMA},
+    {";", T_SEMICOLON},
 };
 enum { N_OPERATORS = sizeof operators / sizeof operators[0] };
 
@@ -291,8 +290,8 @@ static bool balance(struct lexer *lx, char c, size_t pos, struct err *e)
         return err_set(e, ERR_INVALID, "line %d: unexpected '%c'", line_at(lx, pos), c);
     char want = lx->brackets[--lx->n_brackets];
     if (want != c)
-        return err_set(e, ERR_INVALID, "line %d: unexpected '%c', expected '%c'",
-                       line_at(lx, pos), c, want);
+        return err_set(e, ERR_INVALID, "line %d: unexpected '%c', expected '%c'", line_at(lx, pos),
+                       c, want);
     return true;
 }
 
@@ -308,7 +307,7 @@ static bool next_operator(struct lexer *lx, struct token *t, struct err *e)
         return set_token(lx, t, operators[i].kind, from, lx->pos);
     }
     return err_set(e, ERR_INVALID, "line %d: unexpected character '%.*s'", line_at(lx, from),
-                   (int)(utf8_offset(lx->src + from, lx->n - from, 1)), lx->src + from);
+                   (int)(unicode_offset(lx->src + from, lx->n - from, 1)), lx->src + from);
 }
 
 /* The end of the tag at pos, with the space that it takes along; 0 if it is not there. */
@@ -383,16 +382,12 @@ bool lexer_next(struct lexer *lx, struct token *t, struct err *e)
 const char *token_describe(const struct token *t, char *out, size_t n)
 {
     static const char *const names[] = {
-        [T_EOF] = "end of the template",
-        [T_DATA] = "text",
-        [T_BLOCK_BEGIN] = "'{%'",
-        [T_BLOCK_END] = "'%}'",
-        [T_VARIABLE_BEGIN] = "'{{'",
-        [T_VARIABLE_END] = "'}}'",
+        [T_EOF] = "end of the template", [T_DATA] = "text",           [T_BLOCK_BEGIN] = "'{%'",
+        [T_BLOCK_END] = "'%}'",          [T_VARIABLE_BEGIN] = "'{{'", [T_VARIABLE_END] = "'}}'",
     };
     if (t->kind <= T_VARIABLE_END)
         return names[t->kind];
-    int len = t->n > 40 ? (int)utf8_before(t->p, 41) : (int)t->n;
+    int len = t->n > 40 ? (int)unicode_before(t->p, 41) : (int)t->n;
     snprintf(out, n, "'%.*s'", len, t->p);
     return out;
 }

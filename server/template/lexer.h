@@ -61,7 +61,7 @@ struct lexer {
     int line;
     size_t counted; /* newlines before here are in `line` */
     enum { LEX_TEXT, LEX_BLOCK, LEX_VARIABLE, LEX_RAW } state;
-    bool at_tag; /* at the {% or {{ that the state is about */
+    bool at_tag;                       /* at the {% or {{ that the state is about */
     char brackets[LEXER_MAX_BRACKETS]; /* closers that are awaited */
     size_t n_brackets;
 };

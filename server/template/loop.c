@@ -14,8 +14,9 @@ struct loop {
     int64_t index0; /* -1 before the first turn */
     int depth0;
     struct value current, before, after;
-    bool has_after, ended; /* the next item was looked at already: it is `after`, or there is none */
-    struct list *changed;  /* arguments of the last changed() */
+    bool has_after,
+        ended;            /* the next item was looked at already: it is `after`, or there is none */
+    struct list *changed; /* arguments of the last changed() */
 };
 
 /* Whether the loop's `if` holds for an item. */
@@ -24,7 +25,8 @@ static bool passes(struct rt *r, struct loop *l, struct value item, bool *out)
     struct value v;
     struct scope *outer = r->scope;
     r->scope = l->scope;
-    if (!scope_push(r) || !assign_target(r, l->s->loop.target, item) || !eval_expr(r, l->s->loop.filter, &v))
+    if (!scope_push(r) || !assign_target(r, l->s->loop.target, item) ||
+        !eval_expr(r, l->s->loop.filter, &v))
         return false;
     r->scope = outer;
     *out = value_truth(v);
@@ -124,7 +126,8 @@ static bool run_turns(struct rt *r, struct loop *l, bool *any)
         struct value self = {.type = V_LOOP, .loop = l};
         flow = FLOW_NEXT;
         if (!rt_charge(r, 1) || !turn_scope(r, l) || !scope_set(r, r->t->loop_id, self) ||
-            !assign_target(r, l->s->loop.target, l->current) || !exec_body(r, &l->s->loop.body, &flow))
+            !assign_target(r, l->s->loop.target, l->current) ||
+            !exec_body(r, &l->s->loop.body, &flow))
             return false;
     }
     return true;

@@ -45,12 +45,8 @@ static bool copy_self(struct rt *r, struct value self, struct call *c, struct va
 }
 
 const struct function dict_methods[] = {
-    {"get", "key,default", 1, dict_get},
-    {"keys", "", 0, dict_keys},
-    {"values", "", 0, dict_values},
-    {"items", "", 0, dict_items},
-    {"copy", "", 0, copy_self},
-    {0},
+    {"get", "key,default", 1, dict_get}, {"keys", "", 0, dict_keys}, {"values", "", 0, dict_values},
+    {"items", "", 0, dict_items},        {"copy", "", 0, copy_self}, {0},
 };
 
 static bool list_count(struct rt *r, struct value self, struct call *c, struct value *out)

@@ -106,8 +106,7 @@ static bool take_operator(struct parser *p, int op)
     return parse_advance(p) && (op != OP_NOT_IN || parse_advance(p));
 }
 
-static struct expr *chain(struct parser *p, enum expr_kind kind, operator_at *op_at,
-                          operand *parse)
+static struct expr *chain(struct parser *p, enum expr_kind kind, operator_at *op_at, operand *parse)
 {
     int line = p->cur.line;
     struct expr *first = parse(p);
@@ -139,7 +138,7 @@ static bool put_code(struct parser *p, struct str_builder *b, const struct token
     char out[4];
     if (cp > 0x10FFFF || (cp >= 0xD800 && cp < 0xE000))
         return parse_fail(p, t->line, "a string names U+%04X, which is not a character", cp);
-    str_put(b, out, utf8_encode(cp, out), true);
+    str_put(b, out, unicode_encode(cp, out), true);
     return true;
 }
 
@@ -206,8 +205,9 @@ static bool unescape(struct parser *p, struct str_builder *b, const struct token
         return put_code(p, b, t, cp);
     }
     if (c == 'N')
-        return parse_fail(p, t->line, "\\N{…} in strings is not supported; write \\u with the "
-                                      "character's code");
+        return parse_fail(p, t->line,
+                          "\\N{…} in strings is not supported; write \\u with the "
+                          "character's code");
     str_put(b, "\\", 1, true);
     (*i)--;
     return true;
@@ -239,7 +239,7 @@ static struct expr *parse_string(struct parser *p)
             return NULL;
     struct str *s = str_end(&b);
     if (!s) {
-        parse_fail(p, line, "out of memory");
+        parse_set_error(p, line, "out of memory");
         return NULL;
     }
     s->tmpl = true;
@@ -271,7 +271,7 @@ static struct expr *parse_number(struct parser *p)
         v = value_int(strtoll(digits + (base == 10 ? 0 : 2), NULL, base));
     }
     if (errno == ERANGE) {
-        parse_fail(p, t.line, "the number %.40s is too large", digits);
+        parse_set_error(p, t.line, "the number %.40s is too large", digits);
         return NULL;
     }
     return parse_advance(p) ? constant(p, t.line, v) : NULL;
@@ -283,9 +283,12 @@ static struct expr *parse_name(struct parser *p)
         const char *word;
         struct value v;
     } words[] = {
-        {"true", {.type = V_BOOL, .b = true}},   {"True", {.type = V_BOOL, .b = true}},
-        {"false", {.type = V_BOOL, .b = false}}, {"False", {.type = V_BOOL, .b = false}},
-        {"none", {.type = V_NONE}},              {"None", {.type = V_NONE}},
+        {"true", {.type = V_BOOL, .b = true}},
+        {"True", {.type = V_BOOL, .b = true}},
+        {"false", {.type = V_BOOL, .b = false}},
+        {"False", {.type = V_BOOL, .b = false}},
+        {"none", {.type = V_NONE}},
+        {"None", {.type = V_NONE}},
     };
     int line = p->cur.line;
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
@@ -351,8 +354,8 @@ static struct expr *tuple_of(struct parser *p, operand *parse, const char *stop,
         return l.v[0];
     if (!is_tuple && !may_be_empty) {
         char what[64];
-        parse_fail(p, p->cur.line, "expected an expression, got %s",
-                   token_describe(&p->cur, what, sizeof what));
+        parse_set_error(p, p->cur.line, "expected an expression, got %s",
+                        token_describe(&p->cur, what, sizeof what));
         return NULL;
     }
     struct expr *x = items_node(p, E_TUPLE, line, &l);
@@ -385,7 +388,8 @@ static struct expr *parse_primary(struct parser *p)
     case T_LBRACE:
         return parse_items(p, E_DICT, T_RBRACE, true);
     default:
-        parse_fail(p, p->cur.line, "unexpected %s", token_describe(&p->cur, what, sizeof what));
+        parse_set_error(p, p->cur.line, "unexpected %s",
+                        token_describe(&p->cur, what, sizeof what));
         return NULL;
     }
 }
@@ -412,11 +416,12 @@ static bool parse_argument(struct parser *p, struct arguments *a, size_t *cap_po
 {
     bool star = p->cur.kind == T_MUL, star_star = p->cur.kind == T_POW;
     bool keyword = p->cur.kind == T_NAME && p->next.kind == T_ASSIGN;
-    bool bad = a->star_star || (star && a->star) || (!star && !star_star && !keyword &&
-                                                     (a->star || a->n_kw));
+    bool bad = a->star_star || (star && a->star) ||
+               (!star && !star_star && !keyword && (a->star || a->n_kw));
     if (bad)
-        return parse_fail(p, p->cur.line, "positional arguments come before keyword arguments, "
-                                          "* before **, each of those once");
+        return parse_fail(p, p->cur.line,
+                          "positional arguments come before keyword arguments, "
+                          "* before **, each of those once");
     if (star)
         return parse_advance(p) && (a->star = parse_expression(p));
     if (star_star)
@@ -472,7 +477,7 @@ static struct expr *parse_attribute(struct parser *p, struct expr *object)
         return finish(p, x);
     }
     if (p->cur.kind != T_NAME) {
-        parse_fail(p, line, "expected a name or number after '.'");
+        parse_set_error(p, line, "expected a name or number after '.'");
         return NULL;
     }
     struct expr *x = new_expr(p, E_ATTR, line, 1);
@@ -793,8 +798,7 @@ struct expr *parse_expression(struct parser *p)
         if (!taken)
             break;
         struct expr *c = new_expr(p, E_COND, x->line, 3);
-        if (!c || !(c->items[0] = parse_no_condition(p)) ||
-            !parse_take_name(p, "else", &has_else))
+        if (!c || !(c->items[0] = parse_no_condition(p)) || !parse_take_name(p, "else", &has_else))
             return NULL;
         c->items[1] = x;
         if (has_else && !(c->items[2] = parse_expression(p)))
@@ -843,7 +847,7 @@ struct expr *parse_target(struct parser *p, bool ns, const char *stop)
 {
     struct expr *x = tuple_of(p, ns ? parse_ns_target_item : parse_target_item, stop, false);
     if (x && !assignable(x)) {
-        parse_fail(p, x->line, "this cannot be assigned to: a name or names are needed");
+        parse_set_error(p, x->line, "this cannot be assigned to: a name or names are needed");
         return NULL;
     }
     return x;

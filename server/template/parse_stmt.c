@@ -111,11 +111,10 @@ static struct stmt *parse_for(struct parser *p, int line)
     static const char *const ends[] = {"endfor", "else", NULL};
     struct stmt *s = new_stmt(p, S_FOR, line);
     bool taken;
-    if (!s || !(s->loop.target = parse_target(p, false, "in")) ||
-        !parse_take_name(p, "in", &taken))
+    if (!s || !(s->loop.target = parse_target(p, false, "in")) || !parse_take_name(p, "in", &taken))
         return NULL;
     if (!taken) {
-        parse_fail(p, p->cur.line, "expected 'in' after the names of a for loop");
+        parse_set_error(p, p->cur.line, "expected 'in' after the names of a for loop");
         return NULL;
     }
     if (!(s->loop.iter = parse_tuple(p, false, "recursive")) || !parse_take_name(p, "if", &taken))
@@ -223,7 +222,8 @@ static struct stmt *parse_call_block(struct parser *p, int line)
     if (!(s->call.call = parse_expression(p)))
         return NULL;
     if (s->call.call->kind != E_CALL) {
-        parse_fail(p, line, "a call block needs the call of a macro, like {%% call name() %%}");
+        parse_set_error(p, line,
+                        "a call block needs the call of a macro, like {%% call name() %%}");
         return NULL;
     }
     return parse_macro_body(p, s->call.caller, "endcall", line) ? s : NULL;
@@ -267,7 +267,7 @@ static struct stmt *parse_generation(struct parser *p, int line)
 static struct stmt *parse_jump(struct parser *p, enum stmt_kind kind, int line)
 {
     if (p->loops == 0) {
-        parse_fail(p, line, "break and continue belong inside a for loop");
+        parse_set_error(p, line, "break and continue belong inside a for loop");
         return NULL;
     }
     struct stmt *s = new_stmt(p, kind, line);
@@ -303,16 +303,11 @@ static struct stmt *parse_tag(struct parser *p)
         struct stmt *(*parse)(struct parser *, int line);
         enum { SAME, NONE, ONE_MORE } loops;
     } tags[] = {
-        {"if", parse_if, SAME},
-        {"for", parse_for, ONE_MORE},
-        {"set", parse_set, SAME},
-        {"macro", parse_macro, NONE},
-        {"call", parse_call_block, NONE},
-        {"filter", parse_filter_block, SAME},
-        {"with", parse_with, SAME},
-        {"generation", parse_generation, NONE},
-        {"break", parse_break, SAME},
-        {"continue", parse_continue, SAME},
+        {"if", parse_if, SAME},           {"for", parse_for, ONE_MORE},
+        {"set", parse_set, SAME},         {"macro", parse_macro, NONE},
+        {"call", parse_call_block, NONE}, {"filter", parse_filter_block, SAME},
+        {"with", parse_with, SAME},       {"generation", parse_generation, NONE},
+        {"break", parse_break, SAME},     {"continue", parse_continue, SAME},
     };
     char got[64];
     int line = p->cur.line;
@@ -322,7 +317,7 @@ static struct stmt *parse_tag(struct parser *p)
         int loops = tags[i].loops == SAME ? p->loops : tags[i].loops == NONE ? 0 : p->loops + 1;
         return parse_advance(p) ? with_loops(p, loops, tags[i].parse, line) : NULL;
     }
-    parse_fail(p, line, "unknown tag %s", token_describe(&p->cur, got, sizeof got));
+    parse_set_error(p, line, "unknown tag %s", token_describe(&p->cur, got, sizeof got));
     return NULL;
 }
 

@@ -2,7 +2,7 @@
 #include "parser.h"
 
 #include "template.h"
-#include "unicode.h"
+#include "utf8.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,19 +10,19 @@
 #include <string.h>
 
 enum {
-    MAX_SOURCE = 4 << 20,           /* bytes of a template; real ones have up to 30 KiB */
-    MAX_TREE = 1 << 30,             /* bytes of its tree */
+    MAX_SOURCE = 4 << 20,             /* bytes of a template; real ones have up to 30 KiB */
+    MAX_TREE = 1 << 30,               /* bytes of its tree */
     MAX_NEST = 2 * TEMPLATE_MAX_NEST, /* an expression counts twice */
 };
 
-bool parse_fail(struct parser *p, int line, const char *fmt, ...)
+void parse_set_error(struct parser *p, int line, const char *fmt, ...)
 {
     char msg[400];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(msg, sizeof msg, fmt, ap);
     va_end(ap);
-    return err_set(p->e, ERR_INVALID, "line %d: %s", line, msg);
+    err_set(p->e, ERR_INVALID, "line %d: %s", line, msg);
 }
 
 static bool no_memory(struct parser *p)
@@ -144,7 +144,7 @@ bool parse_ident(struct parser *p, struct name *out)
 
 static bool intern_word(struct parser *p, const char *word, int *id)
 {
-    struct name name;
+    struct name name = {0};
     struct token t = {.kind = T_NAME, .p = word, .n = strlen(word)};
     if (!parse_intern(p, &t, &name))
         return false;
@@ -185,12 +185,12 @@ static bool parse_all(struct parser *p, const char *source, size_t n)
 
 struct template *template_parse(const char *source, size_t n, struct err *e)
 {
-    size_t bad;
+    size_t bad = n <= MAX_SOURCE ? utf8_check(source, n) : n;
     if (n > MAX_SOURCE) {
         err_set(e, ERR_LIMIT, "the template has %zu bytes; at most %d are read", n, MAX_SOURCE);
         return NULL;
     }
-    if (!utf8_valid(source, n, &bad)) {
+    if (bad < n) {
         err_set(e, ERR_INVALID, "the template is not UTF-8 at byte %zu", bad);
         return NULL;
     }

@@ -18,8 +18,9 @@ struct parser {
     struct err *e;
 };
 
-bool parse_fail(struct parser *, int line, const char *fmt, ...)
+void parse_set_error(struct parser *, int line, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+#define parse_fail(...) (parse_set_error(__VA_ARGS__), false)
 void *parse_alloc(struct parser *, size_t n); /* zeroed; NULL with the error set */
 /* Makes *items (of cap, n in use) one longer if it is full. */
 bool parse_room(struct parser *, void *items, size_t n, size_t *cap, size_t size);

@@ -14,14 +14,14 @@ enum {
 };
 static const size_t default_output = (size_t)64 << 20, default_memory = (size_t)512 << 20;
 
-bool rt_fail(struct rt *r, const char *fmt, ...)
+void rt_set_error(struct rt *r, const char *fmt, ...)
 {
     char msg[400];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(msg, sizeof msg, fmt, ap);
     va_end(ap);
-    return err_set(r->e, ERR_INVALID, "line %d: %s", r->line, msg);
+    err_set(r->e, ERR_INVALID, "line %d: %s", r->line, msg);
 }
 
 bool rt_no_memory(struct rt *r)

@@ -14,7 +14,7 @@ struct binding {
     struct value v;
 };
 
-struct scope { /* variables of a loop turn, a macro call, a with */
+struct scope {            /* variables of a loop turn, a macro call, a with */
     struct scope *parent; /* NULL: the template's own variables, in rt.vars */
     struct binding *b;
     size_t n, cap;
@@ -47,7 +47,7 @@ struct kwarg {
 
 enum { MAX_ARGS = 8 };
 
-struct call { /* the arguments of a filter, test, method, function or macro */
+struct call {        /* the arguments of a filter, test, method, function or macro */
     const char *who; /* for messages */
     struct value *pos;
     size_t n_pos;
@@ -59,7 +59,9 @@ struct call { /* the arguments of a filter, test, method, function or macro */
 };
 
 /* ---- errors and limits (render.c) ---- */
-bool rt_fail(struct rt *, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void rt_set_error(struct rt *, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* A macro, so that the compiler knows it to be false: `return rt_fail(r, "…")`. */
+#define rt_fail(...) (rt_set_error(__VA_ARGS__), false)
 bool rt_no_memory(struct rt *);
 bool rt_charge(struct rt *, size_t steps);
 /* Work on n bytes of text. */

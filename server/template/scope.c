@@ -109,8 +109,7 @@ static bool convert_member(struct rt *r, struct dict *d, const char *key, const 
     return rt_charge(r, 1) && convert(r, j, c, &v) && dict_set(r, d, value_str(k), v);
 }
 
-static bool convert_object(struct rt *r, const json_t *json, struct conversion c,
-                           struct value *out)
+static bool convert_object(struct rt *r, const json_t *json, struct conversion c, struct value *out)
 {
     json_t *j = (json_t *)json; /* jansson's iterators are not const; nothing is changed */
     struct dict *d = dict_new(&r->arena);

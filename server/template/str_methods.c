@@ -11,10 +11,10 @@ static bool finish(const struct str *s, struct value *out)
     return s != NULL;
 }
 
-#define CASE_METHOD(name, to)                                                                  \
-    static bool name(struct rt *r, struct value self, struct call *c, struct value *out)       \
-    {                                                                                          \
-        return finish(string_case(r, self.s, to), out);                                        \
+#define CASE_METHOD(name, to)                                                                      \
+    static bool name(struct rt *r, struct value self, struct call *c, struct value *out)           \
+    {                                                                                              \
+        return finish(string_case(r, self.s, to), out);                                            \
     }
 
 CASE_METHOD(str_upper, CASE_UPPER)
@@ -194,7 +194,7 @@ static bool pad(struct rt *r, struct value self, struct call *c, int64_t left, i
     struct str_builder b;
     if (arg_given(c, 1) && !arg_str(r, c, 1, &fill))
         return false;
-    if (utf8_count(fill->s, fill->n) != 1)
+    if (unicode_count(fill->s, fill->n) != 1)
         return rt_fail(r, "%s() fills with one character", c->who);
     if (!repeat_fill(r, fill, left, &a) || !repeat_fill(r, fill, right, &z))
         return false;
@@ -210,7 +210,7 @@ static bool missing_width(struct rt *r, struct value self, struct call *c, int64
 {
     if (!arg_int(r, c, 0, 0, width))
         return false;
-    int64_t n = (int64_t)utf8_count(self.s->s, self.s->n);
+    int64_t n = (int64_t)unicode_count(self.s->s, self.s->n);
     *missing = *width > n ? *width - n : 0;
     return true;
 }

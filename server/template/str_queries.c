@@ -13,7 +13,7 @@ struct window { /* bytes [from, end) of a string; empty = false: start lies behi
 /* The arguments start and end, in characters, from argument 1 on. */
 static bool read_window(struct rt *r, const struct str *s, struct call *c, struct window *w)
 {
-    int64_t n = (int64_t)utf8_count(s->s, s->n), from = 0, end = n;
+    int64_t n = (int64_t)unicode_count(s->s, s->n), from = 0, end = n;
     bool has_from = arg_given(c, 1) && c->arg[1].type != V_NONE;
     bool has_end = arg_given(c, 2) && c->arg[2].type != V_NONE;
     if ((has_from && !arg_int(r, c, 1, 0, &from)) || (has_end && !arg_int(r, c, 2, n, &end)))
@@ -21,8 +21,8 @@ static bool read_window(struct rt *r, const struct str *s, struct call *c, struc
     from = from < 0 ? (from < -n ? 0 : from + n) : from;
     end = end < 0 ? (end < -n ? 0 : end + n) : end > n ? n : end;
     w->valid = from <= end && from <= n;
-    w->from = w->valid ? utf8_offset(s->s, s->n, (size_t)from) : 0;
-    w->end = w->valid ? utf8_offset(s->s, s->n, (size_t)end) : 0;
+    w->from = w->valid ? unicode_offset(s->s, s->n, (size_t)from) : 0;
+    w->end = w->valid ? unicode_offset(s->s, s->n, (size_t)end) : 0;
     return rt_charge_bytes(r, s->n);
 }
 
@@ -78,7 +78,7 @@ static bool find(struct rt *r, struct value self, struct call *c, bool last, int
     size_t hit = !w.valid ? SIZE_MAX
                  : last   ? str_rfind(&part, part.n, x->s, x->n)
                           : str_find(&part, 0, x->s, x->n);
-    *out = hit == SIZE_MAX ? -1 : (int64_t)utf8_count(s->s, w.from + hit);
+    *out = hit == SIZE_MAX ? -1 : (int64_t)unicode_count(s->s, w.from + hit);
     return true;
 }
 
@@ -121,7 +121,7 @@ static bool str_count(struct rt *r, struct value self, struct call *c, struct va
         return false;
     struct str part = {.s = s->s + w.from, .n = w.end - w.from};
     if (x->n == 0)
-        n = w.valid ? (int64_t)utf8_count(part.s, part.n) + 1 : 0;
+        n = w.valid ? (int64_t)unicode_count(part.s, part.n) + 1 : 0;
     for (size_t at = 0; w.valid && x->n; n++) {
         size_t hit = str_find(&part, at, x->s, x->n);
         if (hit == SIZE_MAX)
@@ -141,17 +141,17 @@ static bool all_are(struct rt *r, const struct str *s, bool (*property)(uint32_t
     bool all = s->n > 0;
     for (size_t i = 0; i < s->n && all;) {
         uint32_t cp;
-        i += utf8_decode(s->s + i, s->n - i, &cp);
+        i += unicode_decode(s->s + i, s->n - i, &cp);
         all = property(cp);
     }
     *out = value_bool(all);
     return rt_charge(r, s->n / 16);
 }
 
-#define ALL_ARE(name, property)                                                                \
-    static bool name(struct rt *r, struct value self, struct call *c, struct value *out)       \
-    {                                                                                          \
-        return all_are(r, self.s, property, out);                                              \
+#define ALL_ARE(name, property)                                                                    \
+    static bool name(struct rt *r, struct value self, struct call *c, struct value *out)           \
+    {                                                                                              \
+        return all_are(r, self.s, property, out);                                                  \
     }
 
 ALL_ARE(str_isdigit, unicode_is_digit)
@@ -188,8 +188,7 @@ static bool str_isprintable(struct rt *r, struct value self, struct call *c, str
 }
 
 /* islower() and isupper() are the tests of the same meaning. */
-static bool by_test(struct rt *r, struct value self, const char *name, size_t n,
-                    struct value *out)
+static bool by_test(struct rt *r, struct value self, const char *name, size_t n, struct value *out)
 {
     struct str s = {.s = name, .n = n};
     struct call c = {.who = name};
@@ -216,7 +215,7 @@ static bool str_istitle(struct rt *r, struct value self, struct call *c, struct 
     bool cased = false, any = false, ok = true;
     for (size_t i = 0; i < s->n && ok;) {
         uint32_t cp;
-        i += utf8_decode(s->s + i, s->n - i, &cp);
+        i += unicode_decode(s->s + i, s->n - i, &cp);
         bool upper = unicode_is_upper(cp) || unicode_is_titlecase(cp);
         bool lower = unicode_is_lower(cp);
         ok = upper ? !cased : lower ? cased : true;

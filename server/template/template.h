@@ -28,8 +28,8 @@ struct template_limits {
     size_t max_memory; /* bytes of values alive; default 512 MiB */
 };
 
-struct rendered { /* zeroed = empty; free with rendered_free */
-    struct buf text; /* UTF-8 */
+struct rendered {                     /* zeroed = empty; free with rendered_free */
+    struct buf text;                  /* UTF-8 */
     struct text_span *template_spans; /* bytes that the template wrote, ascending, merged */
     size_t n_spans;
 };

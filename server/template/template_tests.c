@@ -3,11 +3,11 @@
 #include "runtime.h"
 #include "unicode.h"
 
-#define TEST(name, expr)                                                                       \
-    static bool name(struct rt *r, struct value in, struct call *c, bool *out)                 \
-    {                                                                                          \
-        *out = (expr);                                                                         \
-        return true;                                                                           \
+#define TEST(name, expr)                                                                           \
+    static bool name(struct rt *r, struct value in, struct call *c, bool *out)                     \
+    {                                                                                              \
+        *out = (expr);                                                                             \
+        return true;                                                                               \
     }
 
 TEST(is_defined, in.type != V_UNDEFINED)
@@ -72,7 +72,7 @@ static bool has_case(struct rt *r, struct value in, bool (*wanted)(uint32_t),
     *out = true;
     for (size_t i = 0; i < s->n && *out;) {
         uint32_t cp;
-        i += utf8_decode(s->s + i, s->n - i, &cp);
+        i += unicode_decode(s->s + i, s->n - i, &cp);
         any = any || wanted(cp);
         *out = !other(cp) && !unicode_is_titlecase(cp);
     }
@@ -113,10 +113,10 @@ static bool is_divisible(struct rt *r, struct value in, struct call *c, bool *ou
     return remainder_is(r, in, c->arg[0], 0, out);
 }
 
-#define COMPARISON(name, op)                                                                   \
-    static bool name(struct rt *r, struct value in, struct call *c, bool *out)                 \
-    {                                                                                          \
-        return value_compare(r, op, in, c->arg[0], out);                                             \
+#define COMPARISON(name, op)                                                                       \
+    static bool name(struct rt *r, struct value in, struct call *c, bool *out)                     \
+    {                                                                                              \
+        return value_compare(r, op, in, c->arg[0], out);                                           \
     }
 
 COMPARISON(is_eq, OP_EQ)

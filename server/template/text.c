@@ -80,7 +80,10 @@ static void put_escaped(struct str_builder *b, uint32_t cp, const char *bytes, s
     } else if (unicode_is_printable(cp)) {
         str_put(b, bytes, n, false);
     } else {
-        snprintf(text, sizeof text, cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x",
+        snprintf(text, sizeof text,
+                 cp < 0x100     ? "\\x%02x"
+                 : cp < 0x10000 ? "\\u%04x"
+                                : "\\U%08x",
                  cp);
         str_put_data(b, text);
     }
@@ -93,7 +96,7 @@ static void put_str_repr(struct str_builder *b, const struct str *s)
     str_put(b, &quote, 1, false);
     for (size_t i = 0; i < s->n;) {
         uint32_t cp;
-        size_t n = utf8_decode(s->s + i, s->n - i, &cp);
+        size_t n = unicode_decode(s->s + i, s->n - i, &cp);
         put_escaped(b, cp, s->s + i, n, quote);
         i += n;
     }

@@ -15,15 +15,15 @@ static bool is_final_sigma(const struct str *s, size_t i)
     uint32_t cp;
     bool before = false;
     for (size_t at = i; at > 0 && i - at < 64;) {
-        at = utf8_before(s->s, at);
-        utf8_decode(s->s + at, s->n - at, &cp);
+        at = unicode_before(s->s, at);
+        unicode_decode(s->s + at, s->n - at, &cp);
         if (unicode_is_case_ignorable(cp))
             continue;
         before = is_cased(cp);
         break;
     }
     for (size_t at = i + 2; before && at < s->n && at - i < 64;) {
-        at += utf8_decode(s->s + at, s->n - at, &cp);
+        at += unicode_decode(s->s + at, s->n - at, &cp);
         if (!unicode_is_case_ignorable(cp))
             return !is_cased(cp);
     }
@@ -78,10 +78,10 @@ const struct str *string_case(struct rt *r, const struct str *s, enum letter_cas
     for (size_t i = 0; i < s->n;) {
         uint32_t cp, mapped[3];
         char bytes[4];
-        size_t n = utf8_decode(s->s + i, s->n - i, &cp);
+        size_t n = unicode_decode(s->s + i, s->n - i, &cp);
         int k = map_char(s, i, cp, to, &state, mapped);
         for (int j = 0; j < k; j++)
-            str_put(&b, bytes, utf8_encode(mapped[j], bytes), str_tmpl_at(s, i));
+            str_put(&b, bytes, unicode_encode(mapped[j], bytes), str_tmpl_at(s, i));
         i += n;
     }
     struct str *out = str_end(&b);
@@ -106,7 +106,7 @@ static bool strips(const struct str *s, size_t at, size_t n, const struct str *c
     uint32_t cp;
     if (chars)
         return str_find(chars, 0, s->s + at, n) != SIZE_MAX;
-    utf8_decode(s->s + at, n, &cp);
+    unicode_decode(s->s + at, n, &cp);
     return unicode_is_space(cp);
 }
 
@@ -115,13 +115,13 @@ const struct str *string_strip(struct rt *r, const struct str *s, const struct s
 {
     size_t from = 0, end = s->n;
     while (left && from < end) {
-        size_t n = utf8_offset(s->s + from, end - from, 1);
+        size_t n = unicode_offset(s->s + from, end - from, 1);
         if (!strips(s, from, n, chars))
             break;
         from += n;
     }
     while (right && end > from) {
-        size_t at = utf8_before(s->s, end);
+        size_t at = unicode_before(s->s, end);
         if (!strips(s, at, end - at, chars))
             break;
         end = at;
@@ -139,7 +139,7 @@ static void replace_empty(const struct str *s, const struct str *with, int64_t c
             str_put_str(b, with);
         if (at == s->n)
             break;
-        size_t n = utf8_offset(s->s + at, s->n - at, 1);
+        size_t n = unicode_offset(s->s + at, s->n - at, 1);
         str_put_part(b, s, at, n);
         at += n;
     }
@@ -194,7 +194,7 @@ static size_t skip(const struct str *s, size_t at, bool space)
 {
     while (at < s->n) {
         uint32_t cp;
-        size_t n = utf8_decode(s->s + at, s->n - at, &cp);
+        size_t n = unicode_decode(s->s + at, s->n - at, &cp);
         if (unicode_is_space(cp) != space)
             break;
         at += n;
@@ -206,8 +206,8 @@ static size_t skip_back(const struct str *s, size_t end, bool space)
 {
     while (end > 0) {
         uint32_t cp;
-        size_t at = utf8_before(s->s, end);
-        utf8_decode(s->s + at, end - at, &cp);
+        size_t at = unicode_before(s->s, end);
+        unicode_decode(s->s + at, end - at, &cp);
         if (unicode_is_space(cp) != space)
             break;
         end = at;
@@ -291,7 +291,7 @@ bool string_splitlines(struct rt *r, const struct str *s, bool keep_ends, struct
     for (size_t i = 0; i < s->n;) {
         uint32_t cp;
         size_t end = i;
-        i += utf8_decode(s->s + i, s->n - i, &cp);
+        i += unicode_decode(s->s + i, s->n - i, &cp);
         if (!unicode_is_linebreak(cp))
             continue;
         if (cp == '\r' && i < s->n && s->s[i] == '\n')

@@ -36,7 +36,7 @@ static bool put_string(struct writer *w, const struct str *s)
     str_put_data(&w->b, "\"");
     for (size_t i = 0; i < s->n;) {
         uint32_t cp;
-        size_t n = utf8_decode(s->s + i, s->n - i, &cp);
+        size_t n = unicode_decode(s->s + i, s->n - i, &cp);
         const char *simple = cp && cp < 0x80 ? strchr(from, (int)cp) : NULL;
         if (simple || cp < 0x20 || (w->ascii && cp >= 0x7F && cp != 0x7F)) {
             str_put(&w->b, s->s + plain, i - plain, false);
@@ -209,7 +209,8 @@ static bool read_indent(struct writer *w, const struct call *c)
     if (c->arg[1].type == V_STR) {
         w->indent = c->arg[1].s;
     } else {
-        if (!arg_int(w->r, c, 1, 0, &n) || !value_arith(w->r, OP_MUL, value_str(&space), value_int(n), &v))
+        if (!arg_int(w->r, c, 1, 0, &n) ||
+            !value_arith(w->r, OP_MUL, value_str(&space), value_int(n), &v))
             return false;
         w->indent = v.s;
     }

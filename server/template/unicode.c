@@ -1,6 +1,6 @@
 #include "unicode.h"
 
-size_t utf8_decode(const char *p, size_t n, uint32_t *cp)
+size_t unicode_decode(const char *p, size_t n, uint32_t *cp)
 {
     const unsigned char *u = (const unsigned char *)p;
     if (u[0] < 0x80 || n < 2) {
@@ -20,7 +20,7 @@ size_t utf8_decode(const char *p, size_t n, uint32_t *cp)
     return 4;
 }
 
-size_t utf8_encode(uint32_t cp, char out[4])
+size_t unicode_encode(uint32_t cp, char out[4])
 {
     if (cp < 0x80) {
         out[0] = (char)cp;
@@ -44,37 +44,7 @@ size_t utf8_encode(uint32_t cp, char out[4])
     return 4;
 }
 
-/* Bytes of the well-formed sequence at u[n], 0 when there is none. */
-static size_t sequence_length(const unsigned char *u, size_t n)
-{
-    if (u[0] < 0x80)
-        return 1;
-    size_t len = u[0] >= 0xF0 ? 4 : u[0] >= 0xE0 ? 3 : 2;
-    if (u[0] < 0xC2 || u[0] > 0xF4 || n < len)
-        return 0;
-    for (size_t i = 1; i < len; i++)
-        if ((u[i] & 0xC0) != 0x80)
-            return 0;
-    bool overlong = (u[0] == 0xE0 && u[1] < 0xA0) || (u[0] == 0xF0 && u[1] < 0x90);
-    bool surrogate = u[0] == 0xED && u[1] >= 0xA0;
-    bool too_big = u[0] == 0xF4 && u[1] >= 0x90;
-    return overlong || surrogate || too_big ? 0 : len;
-}
-
-bool utf8_valid(const char *p, size_t n, size_t *bad)
-{
-    for (size_t i = 0; i < n;) {
-        size_t len = sequence_length((const unsigned char *)p + i, n - i);
-        if (len == 0) {
-            *bad = i;
-            return false;
-        }
-        i += len;
-    }
-    return true;
-}
-
-size_t utf8_count(const char *p, size_t n)
+size_t unicode_count(const char *p, size_t n)
 {
     size_t count = 0;
     for (size_t i = 0; i < n; i++)
@@ -82,7 +52,7 @@ size_t utf8_count(const char *p, size_t n)
     return count;
 }
 
-size_t utf8_offset(const char *p, size_t n, size_t i)
+size_t unicode_offset(const char *p, size_t n, size_t i)
 {
     size_t at = 0;
     for (; i > 0 && at < n; i--) {
@@ -93,7 +63,7 @@ size_t utf8_offset(const char *p, size_t n, size_t i)
     return at;
 }
 
-size_t utf8_before(const char *p, size_t end)
+size_t unicode_before(const char *p, size_t end)
 {
     size_t at = end - 1;
     while (at > 0 && ((unsigned char)p[at] & 0xC0) == 0x80)
@@ -126,8 +96,8 @@ bool unicode_is_space(uint32_t cp)
 
 bool unicode_is_linebreak(uint32_t cp)
 {
-    return (cp >= 10 && cp <= 13) || (cp >= 0x1C && cp <= 0x1E) || cp == 0x85 ||
-           cp == 0x2028 || cp == 0x2029;
+    return (cp >= 10 && cp <= 13) || (cp >= 0x1C && cp <= 0x1E) || cp == 0x85 || cp == 0x2028 ||
+           cp == 0x2029;
 }
 
 bool unicode_is_printable(uint32_t cp)
@@ -219,9 +189,12 @@ int unicode_map_case(uint32_t cp, enum unicode_case to, uint32_t out[3])
         const struct unicode_special *special;
         const size_t *special_n;
     } tables[] = {
-        {unicode_to_upper, &unicode_to_upper_n, unicode_to_upper_special, &unicode_to_upper_special_n},
-        {unicode_to_lower, &unicode_to_lower_n, unicode_to_lower_special, &unicode_to_lower_special_n},
-        {unicode_to_title, &unicode_to_title_n, unicode_to_title_special, &unicode_to_title_special_n},
+        {unicode_to_upper, &unicode_to_upper_n, unicode_to_upper_special,
+         &unicode_to_upper_special_n},
+        {unicode_to_lower, &unicode_to_lower_n, unicode_to_lower_special,
+         &unicode_to_lower_special_n},
+        {unicode_to_title, &unicode_to_title_n, unicode_to_title_special,
+         &unicode_to_title_special_n},
     };
     int k = cp < 0x80 ? 0 : map_special(tables[to].special, *tables[to].special_n, cp, out);
     if (k)

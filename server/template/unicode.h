@@ -23,15 +23,14 @@ struct unicode_special { /* a code point that becomes several; 0 ends */
 };
 
 /* Decodes the character at p[n] (n > 0) and returns its bytes, 1 to 4. */
-size_t utf8_decode(const char *p, size_t n, uint32_t *cp);
+size_t unicode_decode(const char *p, size_t n, uint32_t *cp);
 /* Writes cp and returns its bytes, 1 to 4. */
-size_t utf8_encode(uint32_t cp, char out[4]);
-bool utf8_valid(const char *p, size_t n, size_t *bad); /* *bad: first offending byte */
-size_t utf8_count(const char *p, size_t n);            /* characters */
+size_t unicode_encode(uint32_t cp, char out[4]);
+size_t unicode_count(const char *p, size_t n); /* characters */
 /* Byte offset of character i (i <= count). */
-size_t utf8_offset(const char *p, size_t n, size_t i);
+size_t unicode_offset(const char *p, size_t n, size_t i);
 /* Start of the character that ends before byte `end` (end > 0). */
-size_t utf8_before(const char *p, size_t end);
+size_t unicode_before(const char *p, size_t end);
 
 bool unicode_is_space(uint32_t cp);
 bool unicode_is_linebreak(uint32_t cp);
@@ -50,8 +49,8 @@ enum unicode_case { UNICODE_UPPER, UNICODE_LOWER, UNICODE_TITLE };
 /* Maps one character to 1 to 3 and returns how many. */
 int unicode_map_case(uint32_t cp, enum unicode_case, uint32_t out[3]);
 
-#define UNICODE_TABLE(name)                                                                    \
-    extern const struct unicode_run name[];                                                    \
+#define UNICODE_TABLE(name)                                                                        \
+    extern const struct unicode_run name[];                                                        \
     extern const size_t name##_n
 UNICODE_TABLE(unicode_unprintable);
 UNICODE_TABLE(unicode_alpha);
@@ -63,10 +62,10 @@ UNICODE_TABLE(unicode_upper);
 UNICODE_TABLE(unicode_titlecase);
 UNICODE_TABLE(unicode_case_ignorable);
 #undef UNICODE_TABLE
-#define UNICODE_MAP(name)                                                                      \
-    extern const struct unicode_map name[];                                                    \
-    extern const size_t name##_n;                                                              \
-    extern const struct unicode_special name##_special[];                                      \
+#define UNICODE_MAP(name)                                                                          \
+    extern const struct unicode_map name[];                                                        \
+    extern const size_t name##_n;                                                                  \
+    extern const struct unicode_special name##_special[];                                          \
     extern const size_t name##_special_n
 UNICODE_MAP(unicode_to_upper);
 UNICODE_MAP(unicode_to_lower);
