@@ -35,7 +35,7 @@ until curl -sf "http://127.0.0.1:$port/health" >/dev/null; do
 done
 cat "$log" >&2
 
-request='{"messages": [{"role": "user", "content": "What is the capital of France?"}],
+request='{"messages": [{"role": "user", "content": "Why is the sky blue? Answer in one sentence."}],
           "stream": true, "temperature": 0, "max_tokens": 64}'
 echo
 echo "\$ curl -N http://127.0.0.1:$port/v1/chat/completions -H 'Content-Type: application/json' -d '$request'"

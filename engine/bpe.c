@@ -43,7 +43,7 @@ bool bpe_init(struct bpe *b, const struct gguf_str *pieces, size_t n_vocab, size
         return err_set(e, ERR_MEMORY, "out of memory for a vocabulary of %zu tokens", n_vocab);
     memset(b->merges, 0xFF, cap * sizeof *b->merges);
     b->merge_mask = cap - 1;
-    hash_key(b->key);
+    string_table_new_key(b->key);
     b->key[1] |= 1;
     return true;
 }

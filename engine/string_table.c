@@ -5,7 +5,7 @@
 #include <sys/random.h>
 #include <time.h>
 
-void hash_key(uint64_t key[2])
+void string_table_new_key(uint64_t key[2])
 {
     if (getrandom(key, 16, GRND_NONBLOCK) == 16)
         return;
@@ -59,7 +59,7 @@ bool string_table_init(struct string_table *t, const struct gguf_str *strings, s
         return false;
     memset(t->slots, 0xFF, n * sizeof *t->slots);
     t->mask = n - 1;
-    hash_key(t->key);
+    string_table_new_key(t->key);
     t->key[0] |= 1; /* neither word may make every product 0 */
     t->key[1] |= 1;
     return true;

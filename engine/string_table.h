@@ -21,7 +21,7 @@ struct string_table { /* zeroed = empty; free with string_table_free */
 };
 
 /* Two random words. */
-void hash_key(uint64_t key[2]);
+void string_table_new_key(uint64_t key[2]);
 /* A mix of two words, of which the upper 32 bits are best. */
 static inline uint64_t hash_mix(uint64_t a, uint64_t b)
 {

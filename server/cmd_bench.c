@@ -6,7 +6,7 @@
  * Decode: `batch` requests whose `depth` tokens are in the prefix cache generate together.
  * Measured from the last one's first token to the end.
  * Tokens are random and differ between samples, so that nothing else is found in the cache. */
-#include "cmd_bench.h"
+#include "commands.h"
 
 #include "engine.h"
 #include "settings.h"

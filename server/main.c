@@ -1,7 +1,41 @@
-#include <stdio.h>
+/* main.c: the program's subcommands. */
+#include "commands.h"
 
-int main(void)
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *name, *help;
+    int (*run)(int argc, char **argv);
+} commands[] = {
+    {"serve", "serve MODEL      answer the OpenAI API over HTTP (serve --help: all settings)",
+     cmd_serve},
+    {"bench", "bench MODEL      measure prefill and decode speed (bench --help: all flags)",
+     cmd_bench},
+};
+enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
+
+static void usage(FILE *out)
 {
-    puts("tokend " TOKEND_VERSION);
-    return 0;
+    fprintf(out, "usage: tokend COMMAND ...\n\n");
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        fprintf(out, "  tokend %s\n", commands[i].help);
+    fprintf(out, "  tokend --version\n");
+}
+
+int main(int argc, char **argv)
+{
+    const char *name = argc > 1 ? argv[1] : "";
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        if (!strcmp(name, commands[i].name))
+            return commands[i].run(argc - 1, argv + 1);
+    if (!strcmp(name, "--version")) {
+        puts("tokend " TOKEND_VERSION);
+        return 0;
+    }
+    bool help = !strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help");
+    if (*name && !help)
+        fprintf(stderr, "tokend: unknown command \"%s\"\n\n", name);
+    usage(help ? stdout : stderr);
+    return help ? 0 : 2;
 }

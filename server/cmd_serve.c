@@ -1,0 +1,255 @@
+/* cmd_serve.c: `tokend serve`: opens everything, runs the loop, drains and closes.
+ *
+ * The socket listens before the model is loaded (a pool thread does that), so that /health can
+ * say 503 meanwhile; "listening on" is logged when requests are taken. The first SIGTERM or
+ * SIGINT drains, the second quits. */
+#include "api.h"
+#include "commands.h"
+#include "http.h"
+#include "loaded_model.h"
+#include "log.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <uv.h>
+
+enum { MAX_NAMES = 16, DRAIN_TICK_MS = 20, LAST_WORDS_MS = 1000 };
+
+struct server {
+    struct settings settings;
+    uv_loop_t loop;
+    uv_async_t wake; /* the engine has news */
+    uv_signal_t signals[2];
+    uv_timer_t drain; /* looks whether the last request has ended */
+    uv_work_t loading;
+    struct loaded_model model;
+    struct err load_error;
+    struct api *api;
+    struct http_server *http;
+    bool loaded; /* the pool thread's answer; read only after it is done */
+    bool load_done, draining, aborted;
+    int status;                             /* of the process */
+    uint64_t drain_until, last_words_until; /* uv_now */
+};
+
+static void wake_loop(void *arg)
+{
+    uv_async_send(&((struct server *)arg)->wake);
+}
+
+static void load(uv_work_t *w)
+{
+    struct server *s = w->data;
+    s->loaded = loaded_model_open(&s->model, &s->settings, wake_loop, s, &s->load_error);
+}
+
+static void on_loaded(uv_work_t *w, int status)
+{
+    struct server *s = w->data;
+    s->load_done = true;
+    if (!s->loaded) {
+        log_error("%s", s->load_error.msg);
+        s->status = 1;
+        uv_stop(&s->loop);
+        return;
+    }
+    loaded_model_log(&s->model);
+    api_set_engine(s->api, s->model.engine, s->model.tokenizer, s->model.template);
+    bool v6 = strchr(s->settings.host, ':') != NULL;
+    log_info("listening on http://%s%s%s:%d", v6 ? "[" : "", s->settings.host, v6 ? "]" : "",
+             http_server_port(s->http));
+}
+
+static void on_drain_tick(uv_timer_t *t)
+{
+    struct server *s = t->data;
+    uint64_t now = uv_now(&s->loop);
+    if (!api_n_in_flight(s->api) && !http_server_n_requests(s->http)) {
+        uv_stop(&s->loop);
+    } else if (!s->aborted && now >= s->drain_until) {
+        log_warn("%d requests are ended: --drain-timeout is over", api_n_in_flight(s->api));
+        api_abort_all(s->api, "draining", "the server is shutting down");
+        s->aborted = true;
+        s->last_words_until = now + LAST_WORDS_MS;
+    } else if (s->aborted && now >= s->last_words_until) {
+        uv_stop(&s->loop);
+    }
+}
+
+static void start_drain(struct server *s, int64_t timeout_s)
+{
+    s->draining = true;
+    api_set_draining(s->api, true);
+    s->drain_until = uv_now(&s->loop) + (uint64_t)timeout_s * 1000;
+    uv_timer_start(&s->drain, on_drain_tick, 0, DRAIN_TICK_MS);
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+    struct server *s = handle->data;
+    if (s->draining) {
+        log_warn("second signal: quitting");
+        uv_stop(&s->loop);
+        return;
+    }
+    log_info("%s: draining %d requests for at most %lld s (a second signal quits)",
+             number == SIGINT ? "SIGINT" : "SIGTERM", api_n_in_flight(s->api),
+             (long long)s->settings.drain_timeout);
+    start_drain(s, s->settings.drain_timeout);
+}
+
+/* A dead engine cannot come back: tell the clients, end, and let the supervisor start anew. */
+static void on_wake(uv_async_t *handle)
+{
+    struct server *s = handle->data;
+    if (!s->load_done)
+        return;
+    api_poll_engine(s->api);
+    struct engine_stats stats;
+    if (s->draining)
+        return;
+    engine_get_stats(s->model.engine, &stats);
+    if (stats.dead) {
+        log_error("the engine has failed; ending");
+        s->status = 1;
+        start_drain(s, 0);
+    }
+}
+
+/* The names under which the model is served, NULL-terminated: what the user gave, or the file's
+ * name without its ending. `text` is cut up and must live as long. */
+static void model_names(char *text, bool given, const char *names[MAX_NAMES + 1])
+{
+    int n = 0;
+    if (!given) {
+        char *slash = strrchr(text, '/'), *base = slash ? slash + 1 : text;
+        size_t len = strlen(base);
+        if (len > 5 && !strcmp(base + len - 5, ".gguf"))
+            base[len - 5] = '\0';
+        names[n++] = base;
+    } else {
+        for (char *save, *p = strtok_r(text, ",", &save); p && n < MAX_NAMES;
+             p = strtok_r(NULL, ",", &save))
+            names[n++] = p;
+    }
+    if (n == 0)
+        names[n++] = "model";
+    names[n] = NULL;
+}
+
+static bool open_api(struct server *s, struct err *e)
+{
+    const char *given = s->settings.served_model_name;
+    const char *names[MAX_NAMES + 1];
+    char *text = strdup(given ? given : s->settings.model);
+    if (!text)
+        return err_set(e, ERR_MEMORY, "out of memory");
+    model_names(text, given != NULL, names);
+    const struct api_config config = {
+        .model_names = names,
+        .created = time(NULL),
+        .has_seed = s->settings.seed >= 0,
+        .seed = (uint64_t)s->settings.seed,
+        .max_queue_len = (int)s->settings.max_queue_len,
+    };
+    s->api = api_open(&s->loop, &config, e);
+    free(text);
+    return s->api != NULL;
+}
+
+static bool open_http(struct server *s, struct err *e)
+{
+    const struct http_config config = {
+        .host = s->settings.host,
+        .port = (int)s->settings.port,
+        .max_body = 32u << 20,
+        .max_connections = 16384,
+        .idle_timeout_s = 120,
+        .header_deadline_ms = 20000,
+        .body_deadline_ms = 120000,
+        .max_stream_queue = 1u << 20,
+        .slow_reader_ms = 60000,
+        .api_key = s->settings.api_key,
+    };
+    s->http = http_server_open(&s->loop, &config, api_routes(s->api), s->api, e);
+    if (s->http)
+        api_set_http(s->api, s->http);
+    return s->http != NULL;
+}
+
+static void open_handles(struct server *s)
+{
+    uv_loop_init(&s->loop);
+    uv_async_init(&s->loop, &s->wake, on_wake);
+    uv_timer_init(&s->loop, &s->drain);
+    s->wake.data = s->drain.data = s->loading.data = s;
+    for (int i = 0; i < 2; i++) {
+        uv_signal_init(&s->loop, &s->signals[i]);
+        s->signals[i].data = s;
+        uv_signal_start(&s->signals[i], on_signal, i ? SIGINT : SIGTERM);
+    }
+}
+
+static void close_all(struct server *s)
+{
+    /* A second signal while the model still loads: that work cannot be called back. */
+    if (!s->load_done && s->http)
+        _Exit(s->status);
+    if (s->http)
+        http_server_close(s->http);
+    if (s->model.engine) {
+        engine_close(s->model.engine);
+        api_poll_engine(s->api);
+        while (api_n_in_flight(s->api))
+            uv_run(&s->loop, UV_RUN_ONCE);
+    }
+    if (s->api)
+        api_free(s->api);
+    uv_close((uv_handle_t *)&s->wake, NULL);
+    uv_close((uv_handle_t *)&s->drain, NULL);
+    for (int i = 0; i < 2; i++)
+        uv_close((uv_handle_t *)&s->signals[i], NULL);
+    uv_run(&s->loop, UV_RUN_DEFAULT);
+    uv_loop_close(&s->loop);
+    loaded_model_free(&s->model);
+    settings_free(&s->settings);
+}
+
+static void setup_log(const struct settings *s)
+{
+    enum log_level level = LOG_DEBUG;
+    static const char *const names[] = {"debug", "info", "warn", "error"};
+    while (level < LOG_ERROR && strcmp(s->log_level, names[level]))
+        level++;
+    log_setup(level, strcmp(s->log_format, "json") ? LOG_TEXT : LOG_JSON);
+}
+
+int cmd_serve(int argc, char **argv)
+{
+    static struct server s;
+    struct err e = {0};
+    switch (settings_read(&s.settings, argc, argv, &e)) {
+    case SETTINGS_HELP:
+        settings_print_help(stdout);
+        return 0;
+    case SETTINGS_ERROR:
+        log_error("%s", e.msg);
+        return 2;
+    case SETTINGS_OK:
+        break;
+    }
+    setup_log(&s.settings);
+    signal(SIGPIPE, SIG_IGN);
+    open_handles(&s);
+    if (open_api(&s, &e) && open_http(&s, &e)) {
+        uv_queue_work(&s.loop, &s.loading, load, on_loaded);
+        uv_run(&s.loop, UV_RUN_DEFAULT);
+    } else {
+        log_error("%s", e.msg);
+        s.status = 1;
+    }
+    close_all(&s);
+    return s.status;
+}

@@ -1,0 +1,141 @@
+#include "loaded_model.h"
+
+#include "log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_TEMPLATE_FILE = 1 << 20 };
+
+const char *format_bytes(uint64_t bytes, char buf[32])
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double v = (double)bytes;
+    size_t u = 0;
+    for (; v >= 1024 && u + 1 < sizeof units / sizeof units[0]; u++)
+        v /= 1024;
+    snprintf(buf, 32, u ? "%.1f %s" : "%.0f %s", v, units[u]);
+    return buf;
+}
+
+static bool read_file(const char *path, struct buf *out, struct err *e)
+{
+    FILE *f = fopen(path, "rb");
+    if (!f)
+        return err_errno(e, "--chat-template %s", path);
+    char *at;
+    size_t n = 1;
+    while (n && out->len <= MAX_TEMPLATE_FILE && (at = buf_reserve(out, 16384))) {
+        n = fread(at, 1, 16384, f);
+        out->len += n;
+    }
+    bool ok =
+        ferror(f)     ? err_errno(e, "--chat-template %s", path)
+        : out->failed ? err_set(e, ERR_MEMORY, "out of memory")
+        : out->len > MAX_TEMPLATE_FILE
+            ? err_set(e, ERR_LIMIT, "--chat-template %s: over %d bytes", path, MAX_TEMPLATE_FILE)
+            : true;
+    fclose(f);
+    return ok;
+}
+
+/* A template that the user names must work; the model's own may fail, and then only the chat
+ * route is lost. */
+static bool open_template(struct loaded_model *m, const struct gguf *file, const char *path,
+                          struct err *e)
+{
+    if (path) {
+        struct buf text = {0};
+        if (read_file(path, &text, e) &&
+            !(m->template = template_parse(text.data ? text.data : "", text.len, e)))
+            err_prefix(e, "--chat-template %s", path);
+        buf_free(&text);
+        return m->template != NULL;
+    }
+    struct gguf_str text;
+    struct err why;
+    if (!gguf_has(file, "tokenizer.chat_template"))
+        log_warn("the model has no chat template: /v1/chat/completions needs --chat-template");
+    else if (!gguf_string(file, "tokenizer.chat_template", &text, &why) ||
+             !(m->template = template_parse(text.data, text.len, &why)))
+        log_warn("the model's chat template cannot be used (%s): /v1/chat/completions needs "
+                 "--chat-template",
+                 why.msg);
+    return true;
+}
+
+static bool open_tokenizer(struct loaded_model *m, const struct gguf *file, struct err *e)
+{
+    struct err why;
+    m->tokenizer = tokenizer_open_gguf(file, &why);
+    if (m->tokenizer)
+        return true;
+    if (why.code != ERR_UNSUPPORTED) {
+        *e = why;
+        return err_prefix(e, "tokenizer");
+    }
+    log_warn("the model's tokenizer cannot be used (%s): prompts must be token ids", why.msg);
+    return true;
+}
+
+static enum dtype kv_dtype(const char *name)
+{
+    enum dtype t = DTYPE_F16;
+    dtype_from_name(name, &t); /* one of the table's choices, or "auto" */
+    return t;
+}
+
+bool loaded_model_open(struct loaded_model *m, const struct settings *s, void (*wake)(void *arg),
+                       void *arg, struct err *e)
+{
+    *m = (struct loaded_model){0};
+    struct gguf *file = gguf_open(s->model, e);
+    if (!file)
+        return false;
+    const struct engine_config config = {
+        .model_path = s->model,
+        .max_model_len = (int)s->max_model_len,
+        .max_num_seqs = (int)s->max_num_seqs,
+        .max_num_batched_tokens = (int)s->max_num_batched_tokens,
+        .block_size = (int)s->block_size,
+        .threads = (int)s->threads,
+        .kv_cache_memory = (uint64_t)s->kv_cache_memory,
+        .kv_dtype = kv_dtype(s->kv_cache_dtype),
+        .kv_dtype_auto = !strcmp(s->kv_cache_dtype, "auto"),
+        .prefix_caching = s->enable_prefix_caching,
+    };
+    bool ok = open_tokenizer(m, file, e) && open_template(m, file, s->chat_template, e) &&
+              (m->engine = engine_open(&config, file, wake, arg, e));
+    gguf_close(file);
+    if (!ok)
+        loaded_model_free(m);
+    return ok;
+}
+
+void loaded_model_log(const struct loaded_model *m)
+{
+    const struct engine_info *info = engine_get_info(m->engine);
+    const struct model_spec *spec = &info->spec;
+    char a[32], b[32], c[32], d[32];
+    long long tokens = (long long)info->n_pages * info->block_size;
+    log_info("model: %s (%s, %.1f M parameters, %d layers, width %d, %d heads over %d KV heads, "
+             "vocabulary %d), on %s",
+             spec->name, spec->architecture, (double)spec->n_params / 1e6, spec->n_layers,
+             spec->n_embd, spec->n_heads, spec->n_kv_heads, spec->n_vocab, info->backend);
+    log_info("memory: weights %s, KV pages %s (%s a token, %s), activations %s",
+             format_bytes(info->weight_bytes, a), format_bytes(info->kv_bytes, b),
+             format_bytes(info->kv_bytes_per_token, c), dtype_info(info->kv_dtype)->name,
+             format_bytes(info->activation_bytes, d));
+    log_info("fits: %lld tokens in %d pages of %d: %.1f sequences of %d tokens, "
+             "or %d at once (--max-num-seqs) of %lld",
+             tokens, info->n_pages, info->block_size, (double)tokens / info->max_model_len,
+             info->max_model_len, info->max_num_seqs, tokens / info->max_num_seqs);
+}
+
+void loaded_model_free(struct loaded_model *m)
+{
+    template_free(m->template);
+    tokenizer_free(m->tokenizer);
+    *m = (struct loaded_model){0};
+}
