@@ -8,8 +8,8 @@ suite() {
     log=$(mktemp)
     echo "=== $name"
     "$@" 2>&1 | tee "$log" || status=1
-    p=$(sed -nE 's/^Ok: +([0-9]+).*/\1/p; s/.*[^0-9]([0-9]+) passed.*/\1/p' "$log" | tail -1)
-    f=$(sed -nE 's/^(Fail|Timeout): +([0-9]+).*/\2/p; s/.*[^0-9]([0-9]+) (failed|errors?)[ ,].*/\1/p' "$log" |
+    p=$(sed -nE 's/^Ok: +([0-9]+).*/\1/p; s/(.*[^0-9])?([0-9]+) passed.*/\2/p' "$log" | tail -1)
+    f=$(sed -nE 's/^(Fail|Timeout): +([0-9]+).*/\2/p; s/(.*[^0-9])?([0-9]+) (failed|errors?)[ ,].*/\2/p' "$log" |
         awk '{n += $1} END {print n + 0}')
     rm -f "$log"
     if [ -z "$p" ]; then p=$((status == 0)); fi
