@@ -7,6 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . tests/count.sh
 
 need_packages $build_packages libcmocka-dev clang libclang-rt-14-dev
+export TOKEND_CORPUS=${TOKEND_CORPUS:-$PWD/../shared/golden}
 export TOKEND_MODEL
 TOKEND_MODEL=$(bash config/model.sh)
 

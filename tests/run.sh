@@ -17,6 +17,7 @@ if ! cmp -s tests/requirements.txt "$venv/requirements.txt"; then
     "$venv/bin/pip" install -q --disable-pip-version-check -r tests/requirements.txt
     cp tests/requirements.txt "$venv/"
 fi
+export TOKEND_CORPUS=${TOKEND_CORPUS:-$PWD/../shared/golden}
 export TOKEND_MODEL TOKEND_PROGRAM=$PWD/$build/tokend TOKEND_BUILD=$PWD/$build
 TOKEND_MODEL=$(bash config/model.sh)
 
