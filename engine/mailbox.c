@@ -1,11 +1,12 @@
 #include "mailbox.h"
 
 #include <math.h>
+#include <string.h>
 #include <time.h>
 
 bool mailbox_init(struct mailbox *m, struct err *e)
 {
-    *m = (struct mailbox){0};
+    memset(m, 0, sizeof *m);
     return sem_init(&m->bell, 0, 0) == 0 || err_errno(e, "semaphore");
 }
 
