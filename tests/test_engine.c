@@ -119,11 +119,12 @@ static void sixteen_cold_arrivals_compute_a_shared_prompt_once(void **state)
     rig_close(&r);
 }
 
-static void choices_share_the_prompt_and_differ_by_their_index(void **state)
+/* Seven choices of a prompt of 100 tokens; most_extra: tokens that may be computed again. */
+static void check_choices(int places, int most_extra)
 {
     struct rig r;
     struct engine_config c = fake_config();
-    c.max_num_seqs = 3; /* fewer places than choices: some are queued */
+    c.max_num_seqs = places;
     rig_open(&r, file, &c);
     struct sampling_params p = rig_plain;
     p.temperature = 1;
@@ -131,9 +132,8 @@ static void choices_share_the_prompt_and_differ_by_their_index(void **state)
     struct request *q = request_new(rig_ids(4, 100, 640), 100, 7, &p);
     rig_submit(&r, q);
     rig_wait_ended(&r, &q, 1);
-    uint64_t computed = rig_stats(&r).computed_tokens;
-    /* A queued choice finds the prompt's six full pages in the cache. */
-    assert_true(computed >= 100 + 7 * 19 && computed <= 100 + 7 * 19 + 6 * 5);
+    int extra = (int)rig_stats(&r).computed_tokens - (100 + 7 * 19);
+    assert_in_range(extra, 0, most_extra);
     for (int i = 0; i < 7; i++) {
         assert_int_equal(atomic_load(&q->choices[i].n_tokens), 20);
         for (int j = 0; j < i; j++)
@@ -141,6 +141,43 @@ static void choices_share_the_prompt_and_differ_by_their_index(void **state)
     }
     assert_int_equal(rig_stats(&r).prompt_tokens, 100);
     assert_int_equal(rig_stats(&r).generated_tokens, 140);
+    request_free(q);
+    rig_close(&r);
+}
+
+static void choices_share_the_prompt_and_differ_by_their_index(void **state)
+{
+    check_choices(8, 0);
+    /* A choice without a place is queued and finds the prompt's six full pages in the cache. */
+    check_choices(3, 4 * 5);
+}
+
+static void penalties_see_what_was_generated(void **state)
+{
+    struct rig r;
+    struct engine_config c = fake_config();
+    rig_open(&r, file, &c);
+    struct logit_bias up[] = {{7, 1000}, {9, 1500}};
+    struct sampling_params p = rig_plain;
+    p.bias = up;
+    p.n_bias = 2;
+    p.presence_penalty = 600;
+    p.frequency_penalty = 1;
+    struct request *q = rig_request(1, 20, 7, &p);
+    rig_submit(&r, q);
+    rig_wait_ended(&r, &q, 1);
+    /* 9 leads by 500 until it was there once; then 7 until it costs 600, and so on down. */
+    const int32_t *t = q->choices[0].tokens;
+    const int32_t want[] = {9, 7, 9, 9, 9};
+    assert_memory_equal(t, want, sizeof want);
+    request_free(q);
+    p.frequency_penalty = 300;
+    p.presence_penalty = 0;
+    q = rig_request(1, 20, 7, &p);
+    rig_submit(&r, q);
+    rig_wait_ended(&r, &q, 1);
+    const int32_t alternating[] = {9, 9, 7, 9, 7, 9, 7};
+    assert_memory_equal(q->choices[0].tokens, alternating, sizeof alternating);
     request_free(q);
     rig_close(&r);
 }
@@ -281,6 +318,41 @@ static void a_cancelled_request_frees_its_pages_within_a_step(void **state)
     assert_int_equal(rig_stats(&r).n_running, 0);
     for (int i = 0; i < N; i++)
         request_free(q[i]);
+    rig_close(&r);
+}
+
+/* The flag is set and rung before the engine takes the request from its inbox. */
+static void a_cancellation_may_overtake_its_request(void **state)
+{
+    struct rig r;
+    struct engine_config c = fake_config();
+    rig_open(&r, file, &c);
+    struct request *q = rig_request(1, 20, 640, &rig_plain);
+    atomic_store(&q->cancel_asked, true);
+    rig_submit(&r, q);
+    rig_wait_ended(&r, &q, 1);
+    assert_int_equal(atomic_load(&q->choices[0].finish), FINISH_CANCELLED);
+    request_free(q);
+    rig_close(&r);
+}
+
+static void a_request_wakes_an_idle_engine_at_once(void **state)
+{
+    enum { N = 12 };
+    struct rig r;
+    struct engine_config c = fake_config();
+    rig_open(&r, file, &c);
+    double waited = 0;
+    for (int i = 0; i < N; i++) {
+        struct request *q = rig_request((uint64_t)i, 5, 640, &rig_plain);
+        fake_sleep_us(5000); /* it parks */
+        double from = rig_now();
+        rig_submit(&r, q);
+        rig_wait_ended(&r, &q, 1);
+        waited += rig_now() - from;
+        request_free(q);
+    }
+    assert_true(waited < N * 0.2); /* asleep it would take 0.4 s each */
     rig_close(&r);
 }
 
@@ -631,10 +703,13 @@ int main(void)
         cmocka_unit_test_setup(a_greedy_answer_follows_from_all_tokens_before, setup),
         cmocka_unit_test_setup(sixteen_cold_arrivals_compute_a_shared_prompt_once, setup),
         cmocka_unit_test_setup(choices_share_the_prompt_and_differ_by_their_index, setup),
+        cmocka_unit_test_setup(penalties_see_what_was_generated, setup),
         cmocka_unit_test_setup(a_prompt_can_be_scored_without_generating, setup),
         cmocka_unit_test_setup(stop_ids_eos_and_the_context_end_an_answer, setup),
         cmocka_unit_test_setup(the_models_end_token_stops_unless_ignored, setup),
         cmocka_unit_test_setup(a_cancelled_request_frees_its_pages_within_a_step, setup),
+        cmocka_unit_test_setup(a_cancellation_may_overtake_its_request, setup),
+        cmocka_unit_test_setup(a_request_wakes_an_idle_engine_at_once, setup),
         cmocka_unit_test_setup(cancelling_at_any_moment_ends_a_request_once, setup),
         cmocka_unit_test_setup(stopping_one_choice_leaves_the_others_running, setup),
         cmocka_unit_test_setup(bad_numbers_fail_their_request_alone_and_leave_the_cache, setup),
