@@ -43,13 +43,14 @@ check() { # check NAME COMMAND...
 }
 
 # The engine's part: build, start (in the background), inside, client, terminate, exit_status.
-limits=(--read-only --cap-drop ALL --security-opt no-new-privileges --memory 2g
+limits=(--read-only --cap-drop ALL --security-opt no-new-privileges
     -v "$PWD/tests/data:/models:ro" -e "TOKEND_API_KEY=$key" -e "TOKEND_PORT=$port")
 case $engine in
 docker | podman)
     build() {
         local format=()
-        [ "$engine" = docker ] || format=(--format docker)
+        # Without layers nothing of the build stage stays behind.
+        [ "$engine" = docker ] || format=(--format docker --layers=false)
         "$engine" build "${format[@]}" "$@" -f docker/Dockerfile -t "$image" .
     }
     start() {
@@ -71,7 +72,7 @@ docker | podman)
     }
     ;;
 buildah)
-    build() { buildah build --format docker "$@" -f docker/Dockerfile -t "$image" .; }
+    build() { buildah build --format docker --layers=false "$@" -f docker/Dockerfile -t "$image" .; }
     in_container() {
         buildah run "${run_args[@]}" --env "TOKEND_API_KEY=$key" --env "TOKEND_PORT=$port" \
             -v "$PWD/tests/data:/models:ro" "$name" -- "$@"
@@ -83,8 +84,8 @@ buildah)
     }
     inside() { in_container "$@"; }
     client() { in_container "$@"; }
-    # buildah run passes signals on to the program.
-    terminate() { kill -TERM "$job"; }
+    # buildah run does not pass signals on, and its container has no process of its own to ask for.
+    terminate() { kill -TERM "$(pgrep -fx "tokend serve .* --served-model-name $name")"; }
     exit_status() { local s=0; wait "$job" || s=$?; echo "$s"; }
     running() { kill -0 "$job" 2>/dev/null; }
     logs() { cat "$out/log"; }
@@ -118,7 +119,10 @@ build ${base:+--build-arg "BASE=$base"} "${build_args[@]}" >"$out/build.log" 2>&
     exit 1
 }
 echo "=== running"
-start "$model" --drain-timeout 30
+start "$model" --drain-timeout 30 --served-model-name "$name" || {
+    echo "FAILED: the container does not start"
+    exit 1
+}
 
 becomes_healthy() {
     local i
