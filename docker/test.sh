@@ -42,7 +42,8 @@ check() { # check NAME COMMAND...
     fi
 }
 
-# The engine's part: build, start (in the background), inside, client, terminate, exit_status.
+# The engine's part: build, start (in the background), inside, client, terminate, ends_with_0
+# and the like.
 limits=(--read-only --cap-drop ALL --security-opt no-new-privileges
     -v "$PWD/tests/data:/models:ro" -e "TOKEND_API_KEY=$key" -e "TOKEND_PORT=$port")
 case $engine in
@@ -62,7 +63,7 @@ docker | podman)
         "$engine" run --rm --network "container:$name" "${run_args[@]}" --entrypoint "$1" "$image" "${@:2}"
     }
     terminate() { "$engine" kill -s TERM "$name" >/dev/null; }
-    exit_status() { timeout 60 "$engine" wait "$name"; }
+    ends_with_0() { [ "$(timeout 60 "$engine" wait "$name")" = 0 ]; }
     running() { [ "$("$engine" inspect -f '{{.State.Running}}' "$name")" = true ]; }
     logs() { "$engine" logs "$name" 2>&1; }
     refuse() { "$engine" run --rm --network none "${run_args[@]}" "$image" "$@"; }
@@ -85,12 +86,14 @@ buildah)
     inside() { in_container "$@"; }
     client() { in_container "$@"; }
     # buildah run does not pass signals on, and its container has no process of its own to ask for.
-    terminate() { kill -TERM "$(pgrep -fx "tokend serve .* --served-model-name $name")"; }
-    exit_status() { local s=0; wait "$job" || s=$?; echo "$s"; }
+    terminate() { kill -TERM "$(server)"; }
+    server() { pgrep -fx "(/[^ ]*/)?tokend serve .* --served-model-name $name"; }
+    ends_with_0() { wait "$job"; }
     running() { kill -0 "$job" 2>/dev/null; }
     logs() { cat "$out/log"; }
     refuse() { buildah run "${run_args[@]}" "$name" -- tokend serve "$@"; }
     clean() {
+        ! server >/dev/null || terminate
         buildah rm "$name"
         buildah rmi -f "$image"
     }
@@ -138,7 +141,7 @@ root_is_read_only() {
     inside bash -c 'while read -r _ dir _ options _; do
         [ "$dir" != / ] || root=$options; done </proc/mounts; [[ ,$root, == *,ro,* ]]'
 }
-has_no_compiler() { ! inside bash -c 'command -v gcc || command -v meson' >/dev/null; }
+has_no_compiler() { inside bash -c '! command -v gcc && ! command -v meson' >/dev/null; }
 completes() {
     local reply
     reply=$(request POST /v1/completions '{"prompt": [3, 4, 5], "max_tokens": 8, "temperature": 0, "ignore_eos": true}')
@@ -161,7 +164,7 @@ drains() {
     done
     ! grep -q 'DONE' "$out/stream" || echo "note: the stream ended before the signal"
     terminate
-    [ "$(exit_status)" = 0 ] || { echo "the server's exit status is not 0"; return 1; }
+    ends_with_0 || { echo "the server's exit status is not 0"; return 1; }
     wait "$client_job" || true
     stream=$(tr -d '\r' <"$out/stream")
     [[ $stream == *'data: [DONE]'* && $stream != *'"error"'* ]] || { tail -3 "$out/stream"; return 1; }
