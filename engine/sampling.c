@@ -257,17 +257,22 @@ static int list_candidates(struct sampling_scratch *s, int n_vocab, float least)
     return n;
 }
 
-static double total_weight(const struct sampling_scratch *s, int n)
+/* Weight of candidates [from, to), by four accumulators in a fixed order. */
+static double sum_weights(const struct sampling_scratch *s, int from, int to)
 {
-    double sum = 0;
-    for (int i = 0; i < n; i++)
-        sum += (double)s->w[s->ids[i]];
-    return sum;
+    double sum[4] = {0};
+    int i = from;
+    for (; i + 4 <= to; i += 4)
+        for (int j = 0; j < 4; j++)
+            sum[j] += (double)s->w[s->ids[i + j]];
+    for (; i < to; i++)
+        sum[0] += (double)s->w[s->ids[i]];
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
 static int keep_mass(struct sampling_scratch *s, int n, float top_p)
 {
-    double total = total_weight(s, n);
+    double total = sum_weights(s, 0, n);
     /* Candidates this light weigh less together than what is cut away: none of them can be
      * needed. It leaves few to select from. */
     float light = (float)(0.5 * (1.0 - (double)top_p) * total / n);
@@ -280,16 +285,24 @@ static int keep_mass(struct sampling_scratch *s, int n, float top_p)
     return keep_best(s, left, true, (double)top_p * total);
 }
 
-/* Inverse of the cumulative distribution, in id order. */
-static int32_t draw_candidate(const struct sampling_scratch *s, int n, double u)
+/* Inverse of the cumulative distribution, in id order; blocks of candidates are skipped by
+ * their sums. */
+static int32_t draw_candidate(struct sampling_scratch *s, int n, double u)
 {
-    double target = u * total_weight(s, n), sum = 0;
-    for (int i = 0; i < n; i++) {
+    const int block = 256 > n / MAX_BUCKETS ? 256 : n / MAX_BUCKETS + 1;
+    double total = 0, sum = 0;
+    for (int b = 0, at = 0; at < n; b++, at += block)
+        total += s->mass[b] = sum_weights(s, at, n - at < block ? n : at + block);
+    const double target = u * total;
+    int i = 0;
+    for (int b = 0; i + block < n && sum + s->mass[b] <= target; b++, i += block)
+        sum += s->mass[b];
+    for (; i < n - 1; i++) {
         sum += (double)s->w[s->ids[i]];
         if (sum > target)
-            return s->ids[i];
+            break;
     }
-    return s->ids[n - 1];
+    return s->ids[i];
 }
 
 enum sampling_result sampling_draw(const struct sampling_input *in, struct sampling_scratch *s,
