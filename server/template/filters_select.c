@@ -225,19 +225,23 @@ struct sorting {
     struct keyed *v, *scratch;
     size_t n, n_keys;
     bool reverse;
+    bool direct; /* one key, compared with < alone; else as Python's lists of keys, == first */
 };
 
 /* Whether b goes before a. */
 static bool goes_before(struct rt *r, const struct sorting *s, const struct keyed *b,
                         const struct keyed *a, bool *out)
 {
+    if (s->direct)
+        return value_compare(r, OP_LT, s->reverse ? *a->keys : *b->keys,
+                             s->reverse ? *b->keys : *a->keys, out);
     for (size_t k = 0; k < s->n_keys; k++) {
         struct value x = s->reverse ? a->keys[k] : b->keys[k];
         struct value y = s->reverse ? b->keys[k] : a->keys[k];
         bool same;
         if (!value_equal(r, x, y, &same))
             return false;
-        if (!same || k + 1 == s->n_keys)
+        if (!same)
             return value_compare(r, OP_LT, x, y, out);
     }
     *out = false;
@@ -278,23 +282,36 @@ static bool fold_case(struct rt *r, bool case_sensitive, struct value *v)
     return s != NULL;
 }
 
-/* Sorts items by paths (none: by themselves). */
-static bool sort_list(struct rt *r, struct list *items, const struct list *paths,
-                      bool case_sensitive, bool reverse)
+struct order {                     /* how a sort goes */
+    const struct list *paths;      /* attributes to sort by; none: the item itself */
+    const struct value *otherwise; /* for an attribute that is undefined; may be NULL */
+    bool case_sensitive, reverse, direct;
+};
+
+static bool find_keys(struct rt *r, const struct order *o, struct keyed *k)
 {
-    struct sorting s = {.n = items->n, .n_keys = paths->n, .reverse = reverse};
+    k->keys = arena_array(&r->arena, o->paths->n, sizeof *k->keys);
+    if (!k->keys)
+        return rt_no_memory(r);
+    for (size_t i = 0; i < o->paths->n; i++)
+        if (!attribute_path(r, k->item, o->paths->v[i], o->otherwise, &k->keys[i]) ||
+            !fold_case(r, o->case_sensitive, &k->keys[i]))
+            return false;
+    return true;
+}
+
+static bool sort_list(struct rt *r, struct list *items, const struct order *o)
+{
+    struct sorting s = {
+        .n = items->n, .n_keys = o->paths->n, .reverse = o->reverse, .direct = o->direct};
     s.v = arena_array(&r->arena, s.n, sizeof *s.v);
     s.scratch = arena_array(&r->arena, s.n, sizeof *s.v);
     if (!s.v || !s.scratch)
         return rt_no_memory(r);
     for (size_t i = 0; i < s.n; i++) {
         s.v[i].item = items->v[i];
-        if (!(s.v[i].keys = arena_array(&r->arena, s.n_keys, sizeof(struct value))))
-            return rt_no_memory(r);
-        for (size_t k = 0; k < s.n_keys; k++)
-            if (!attribute_path(r, items->v[i], paths->v[k], NULL, &s.v[i].keys[k]) ||
-                !fold_case(r, case_sensitive, &s.v[i].keys[k]))
-                return false;
+        if (!find_keys(r, o, &s.v[i]))
+            return false;
     }
     if (!merge_sort(r, &s))
         return false;
@@ -318,8 +335,12 @@ static bool filter_sort(struct rt *r, struct value in, struct call *c, struct va
 {
     struct list *l, *paths;
     struct value attribute = arg_given(c, 2) ? c->arg[2] : value_none();
-    if (!value_to_list(r, in, &l) || !sort_paths(r, attribute, &paths) ||
-        !sort_list(r, l, paths, arg_truth(c, 1, false), arg_truth(c, 0, false)))
+    if (!value_to_list(r, in, &l) || !sort_paths(r, attribute, &paths))
+        return false;
+    struct order o = {.paths = paths,
+                      .case_sensitive = arg_truth(c, 1, false),
+                      .reverse = arg_truth(c, 0, false)};
+    if (!sort_list(r, l, &o))
         return false;
     *out = value_list(l);
     return true;
@@ -341,8 +362,13 @@ static bool filter_dictsort(struct rt *r, struct value in, struct call *c, struc
     }
     struct view view = {in.dict, VIEW_ITEMS};
     if (!value_to_list(r, (struct value){.type = V_VIEW, .view = &view}, &l) ||
-        !sort_paths(r, value_int(by), &paths) ||
-        !sort_list(r, l, paths, arg_truth(c, 0, false), arg_truth(c, 2, false)))
+        !sort_paths(r, value_int(by), &paths))
+        return false;
+    struct order o = {.paths = paths,
+                      .case_sensitive = arg_truth(c, 0, false),
+                      .reverse = arg_truth(c, 2, false),
+                      .direct = true};
+    if (!sort_list(r, l, &o))
         return false;
     *out = value_list(l);
     return true;
@@ -386,8 +412,9 @@ static bool filter_groupby(struct rt *r, struct value in, struct call *c, struct
     struct value path = c->arg[0], last = value_none();
     const struct value *otherwise = arg_given(c, 1) && c->arg[1].type != V_NONE ? &c->arg[1] : NULL;
     bool case_sensitive = arg_truth(c, 2, false);
+    struct order o = {paths, otherwise, case_sensitive, .direct = true};
     if (!paths || !groups || !list_append(r, paths, path) || !value_to_list(r, in, &all) ||
-        !sort_list(r, all, paths, case_sensitive, false))
+        !sort_list(r, all, &o))
         return false;
     for (size_t i = 0; i < all->n; i++) {
         struct value key, shown;

@@ -244,26 +244,37 @@ static bool filter_urlencode(struct rt *r, struct value in, struct call *c, stru
     return put_query(r, in, &b) && make_str(r, &b, out);
 }
 
-static bool filter_truncate(struct rt *r, struct value in, struct call *c, struct value *out)
+static bool cut_words(struct rt *r, const struct str *s, size_t length, const struct str *end,
+                      bool kill_words, struct value *out)
 {
-    static const struct str dots = {.s = "...", .n = 3};
-    int64_t length, leeway = 5;
-    const struct str *s = soft(r, in), *end = &dots;
-    if (!s || !arg_int(r, c, 0, 255, &length) || (arg_given(c, 2) && !arg_str(r, c, 2, &end)) ||
-        (arg_given(c, 3) && c->arg[3].type != V_NONE && !arg_int(r, c, 3, 5, &leeway)))
-        return false;
-    int64_t n = (int64_t)unicode_count(s->s, s->n), n_end = (int64_t)unicode_count(end->s, end->n);
-    if (length < n_end || leeway < 0)
-        return rt_fail(r, "truncate() needs a length of at least %lld", (long long)n_end);
-    if (leeway > INT64_MAX - length || n <= length + leeway)
-        return finish(s, out);
-    size_t cut = unicode_offset(s->s, s->n, (size_t)(length - n_end));
-    size_t space = arg_truth(c, 1, false) ? SIZE_MAX : str_rfind(s, cut, " ", 1);
     struct str_builder b;
+    size_t cut = unicode_offset(s->s, s->n, length);
+    size_t space = kill_words ? SIZE_MAX : str_rfind(s, cut, " ", 1);
     str_begin(&b, &r->arena);
     str_put_part(&b, s, 0, space == SIZE_MAX ? cut : space);
     str_put_str(&b, end);
     return make_str(r, &b, out);
+}
+
+static bool filter_truncate(struct rt *r, struct value in, struct call *c, struct value *out)
+{
+    static const struct str dots = {.s = "...", .n = 3};
+    int64_t length, leeway = 5;
+    size_t n;
+    const struct str *end = &dots;
+    if (!value_length(r, in, &n) || !arg_int(r, c, 0, 255, &length) ||
+        (arg_given(c, 2) && !arg_str(r, c, 2, &end)) ||
+        (arg_given(c, 3) && c->arg[3].type != V_NONE && !arg_int(r, c, 3, 5, &leeway)))
+        return false;
+    int64_t n_end = (int64_t)unicode_count(end->s, end->n);
+    if (length < n_end || leeway < 0)
+        return rt_fail(r, "truncate() needs a length of at least %lld", (long long)n_end);
+    *out = in;
+    if (leeway > INT64_MAX - length || (int64_t)n <= length + leeway)
+        return true;
+    if (in.type != V_STR)
+        return rt_fail(r, "truncate() needs a string, not %s", value_type_name(in));
+    return cut_words(r, in.s, (size_t)(length - n_end), end, arg_truth(c, 1, false), out);
 }
 
 static bool filter_center(struct rt *r, struct value in, struct call *c, struct value *out)

@@ -43,7 +43,7 @@ static bool filter_first(struct rt *r, struct value in, struct call *c, struct v
 
 static bool reversible(struct rt *r, struct value in, const char *who)
 {
-    if (in.type == V_UNDEFINED || in.type == V_GENERATOR || !value_iterable(in))
+    if (in.type == V_GENERATOR || !value_iterable(in))
         return rt_fail(r, "%s() needs a sequence, not %s", who, value_type_name(in));
     return true;
 }
@@ -244,7 +244,7 @@ static bool filter_reverse(struct rt *r, struct value in, struct call *c, struct
         l->v[i] = l->v[--j];
         l->v[j] = v;
     }
-    if (in.type != V_GENERATOR && in.type != V_UNDEFINED)
+    if (in.type != V_GENERATOR)
         return make_generator(r, l, out);
     *out = value_list(l);
     return true;

@@ -73,10 +73,13 @@ static bool next_char(struct rt *r, struct iter *it, struct value *out, bool *mo
     if (!*more)
         return true;
     size_t n = unicode_offset(s->s + it->at, s->n - it->at, 1);
-    const struct str *c = str_part(&r->arena, s, it->at, n);
+    struct str *c = str_part(&r->arena, s, it->at, n);
+    if (!c)
+        return rt_no_memory(r);
+    c->markup = false; /* Python walks a Markup as a plain string */
     it->at += n;
     *out = value_str(c);
-    return c || rt_no_memory(r);
+    return true;
 }
 
 static bool entry_tuple(struct rt *r, const struct entry *e, struct value *out)

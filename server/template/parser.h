@@ -36,6 +36,11 @@ bool parse_expect(struct parser *, enum token_kind, const char *what);
 bool parse_intern(struct parser *, const struct token *, struct name *out);
 bool parse_ident(struct parser *, struct name *out); /* a name token, taken */
 
+/* A string or number, the current token; a constant. */
+struct expr *parse_string(struct parser *);
+struct expr *parse_number(struct parser *);
+struct expr *parse_constant(struct parser *, int line, struct value v);
+
 /* An expression; NULL with the error set. */
 struct expr *parse_expression(struct parser *);
 struct expr *parse_no_condition(struct parser *); /* without a trailing `if` */

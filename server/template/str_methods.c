@@ -19,6 +19,7 @@ static bool finish(const struct str *s, struct value *out)
 
 CASE_METHOD(str_upper, CASE_UPPER)
 CASE_METHOD(str_lower, CASE_LOWER)
+CASE_METHOD(str_casefold, CASE_FOLD)
 CASE_METHOD(str_title, CASE_TITLE)
 CASE_METHOD(str_capitalize, CASE_CAPITALIZE)
 CASE_METHOD(str_swapcase, CASE_SWAP)
@@ -281,7 +282,7 @@ static bool str_format(struct rt *r, struct value self, struct call *c, struct v
 const struct function str_methods[] = {
     {"upper", "", 0, str_upper},
     {"lower", "", 0, str_lower},
-    {"casefold", "", 0, str_lower},
+    {"casefold", "", 0, str_casefold},
     {"title", "", 0, str_title},
     {"capitalize", "", 0, str_capitalize},
     {"swapcase", "", 0, str_swapcase},

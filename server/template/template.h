@@ -8,7 +8,10 @@
  *
  * Text is not control (promise 9): the output says which bytes the template itself wrote
  * (its literal text and its string constants); every other byte came from the context.
- * Strings carry this through every filter, method and concatenation. */
+ * Strings carry this through every filter, method and concatenation; when unsure a byte counts
+ * as the context's. One exception: a message's `role` that is one of the usual words (system,
+ * user, assistant, tool, …) counts as the template's, for templates that spell control tokens
+ * with it ('<|' ~ message.role ~ '|>'); any other role is context. */
 #ifndef TOKEND_TEMPLATE_H
 #define TOKEND_TEMPLATE_H
 
@@ -25,7 +28,7 @@ struct template_limits {
     size_t max_output; /* bytes; default 64 MiB */
     size_t max_steps;  /* evaluated nodes, loop turns included; default 50 million */
     int max_depth;     /* nesting of expressions, calls and values; default 200 */
-    size_t max_memory; /* bytes of values alive; default 512 MiB */
+    size_t max_memory; /* bytes of all values that are made; default 512 MiB */
 };
 
 struct rendered {                     /* zeroed = empty; free with rendered_free */

@@ -31,6 +31,7 @@ TEST(is_test, in.type == V_STR && test_named(in.s))
 static bool is_sequence(struct rt *r, struct value in, struct call *c, bool *out)
 {
     switch ((enum value_type)in.type) {
+    case V_UNDEFINED: /* jinja2's Undefined has a length, 0 */
     case V_STR:
     case V_LIST:
     case V_TUPLE:

@@ -39,6 +39,16 @@ static int lower_char(const struct str *s, size_t i, uint32_t cp, uint32_t out[3
     return unicode_map_case(cp, UNICODE_LOWER, out);
 }
 
+static int fold_char(uint32_t cp, uint32_t out[3])
+{
+    bool eszett = cp == 0xDF || cp == 0x1E9E;
+    out[0] = eszett ? 's' : 0x3C3;
+    out[1] = 's';
+    if (eszett || cp == 0x3C2)
+        return 1 + eszett;
+    return unicode_map_case(cp, UNICODE_LOWER, out);
+}
+
 static bool separates_words(uint32_t cp)
 {
     return unicode_is_space(cp) || (cp < 0x80 && cp && strchr("-({[<", (int)cp));
@@ -54,6 +64,8 @@ static int map_char(const struct str *s, size_t i, uint32_t cp, enum letter_case
         return unicode_map_case(cp, UNICODE_UPPER, out);
     case CASE_LOWER:
         return lower_char(s, i, cp, out);
+    case CASE_FOLD:
+        return fold_char(cp, out);
     case CASE_SWAP:
         return unicode_is_upper(cp) ? lower_char(s, i, cp, out)
                                     : unicode_map_case(cp, UNICODE_UPPER, out);

@@ -5,8 +5,17 @@
 
 #include "runtime.h"
 
-enum letter_case { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_CAPITALIZE, CASE_SWAP, CASE_WORDS };
-/* CASE_TITLE is str.title(), CASE_WORDS the filter title. */
+enum letter_case {
+    CASE_UPPER,
+    CASE_LOWER,
+    CASE_TITLE,
+    CASE_CAPITALIZE,
+    CASE_SWAP,
+    CASE_WORDS,
+    CASE_FOLD,
+};
+/* CASE_FOLD is str.casefold() for all but rare letters; CASE_TITLE is str.title(), CASE_WORDS the
+ * filter title. */
 const struct str *string_case(struct rt *, const struct str *, enum letter_case);
 /* chars: what to strip, or NULL for white space. */
 const struct str *string_strip(struct rt *, const struct str *, const struct str *chars, bool left,
