@@ -20,7 +20,7 @@ static struct {
 struct job {
     struct http_request *r; /* NULL after on_done */
     uv_timer_t timer;
-    long n, size, sent;
+    long n, size, sent, hold; /* hold: the stream is not ended */
     int dones;
 };
 
@@ -54,6 +54,7 @@ static struct job *new_job(struct http_request *r)
     j->r = r;
     j->n = number(r, "n", 5);
     j->size = number(r, "size", 20);
+    j->hold = number(r, "hold", 0);
     uv_timer_init(toy.loop, &j->timer);
     j->timer.data = j;
     toy.begun++;
@@ -111,9 +112,11 @@ static void stream_more(uv_timer_t *t)
         }
         return;
     }
+    uv_timer_stop(t);
+    if (j->hold)
+        return;
     http_stream_write(j->r, "data: [DONE]\n\n", 14);
     http_stream_end(j->r);
-    uv_timer_stop(t);
 }
 
 static void get_stream(struct http_request *r, void *arg)
@@ -264,7 +267,8 @@ int main(int argc, char **argv)
     printf("%d\n", http_server_port(toy.server));
     fflush(stdout);
     uv_run(toy.loop, UV_RUN_DEFAULT);
-    uv_loop_close(toy.loop);
+    if (uv_loop_close(toy.loop))
+        fprintf(stderr, "a handle was not closed\n");
     if (toy.begun != toy.done)
         fprintf(stderr, "%ld requests begun, %ld done\n", toy.begun, toy.done);
     return toy.begun == toy.done ? 0 : 1;
