@@ -188,7 +188,7 @@ void metrics_format(struct buf *out, const struct metrics *m, const struct metri
     format_pages(&w, v);
     format_ends(&w, m);
     format_histograms(&w, m);
-    counter(&w, "tokend:http_requests_total", v->http->requests);
+    counter(&w, "http_requests_total", v->http->requests);
     counter(&w, "tokend:http_refused_total", v->http->refused);
     counter(&w, "tokend:slow_readers_cut_total", v->http->slow_readers_cut);
     gauge(&w, "tokend:http_connections_open", (double)v->http->connections_open);
