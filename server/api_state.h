@@ -11,6 +11,8 @@
 #include "params.h"
 #include "prompt.h"
 
+enum { API_MAX_BODY_BYTES = 1 << 29 };
+
 struct api {
     uv_loop_t *loop;
     const struct http_server *http; /* NULL until set */
@@ -29,7 +31,8 @@ struct api {
     struct http_route *routes;
     struct metrics metrics;
     struct list generations;
-    int n_calls; /* bodies on the pool */
+    int n_calls;       /* bodies on the pool */
+    size_t body_bytes; /* of them; at most API_MAX_BODY_BYTES */
     int n_generations;
     int n_choices;      /* of the generations that the engine works on */
     uint64_t n_ids;     /* makes ids unique */

@@ -9,9 +9,10 @@
 static void call_free(struct call *c)
 {
     c->api->n_calls--;
+    c->api->body_bytes -= c->n_body;
     free(c->body);
+    free(c->reply);
     gen_input_free(&c->input);
-    json_decref(c->result);
     free(c);
 }
 
@@ -46,32 +47,41 @@ static void on_client_done(struct http_request *http, void *user, bool gone)
     c->http = NULL;
 }
 
+static struct call *call_new(struct api *api, struct http_request *http)
+{
+    struct call *c = calloc(1, sizeof *c);
+    if (!c)
+        return NULL;
+    c->body = http_take_body(http, &c->n_body);
+    if (!c->body) {
+        free(c);
+        return NULL;
+    }
+    c->api = api;
+    c->http = http;
+    c->t_arrival = uv_hrtime();
+    c->work.data = c;
+    api->n_calls++;
+    api->body_bytes += c->n_body;
+    return c;
+}
+
 void call_start(struct api *api, struct http_request *http, bool (*run)(struct call *),
                 void (*done)(struct call *))
 {
     struct api_error e = {0};
     size_t n;
-    const char *body = http_body(http, &n);
-    struct call *c = calloc(1, sizeof *c);
-    if (c)
-        c->body = malloc(n + 1);
-    if (!c || !c->body) {
-        free(c);
+    http_body(http, &n);
+    struct call *c = NULL;
+    if (n <= API_MAX_BODY_BYTES - api->body_bytes)
+        c = call_new(api, http);
+    if (!c) {
         api_fail_memory(&e);
         api_error_reply(http, &e);
         return;
     }
-    memcpy(c->body, body, n);
-    c->body[n] = '\0';
-    c->n_body = n;
-    http_drop_body(http);
-    c->api = api;
-    c->http = http;
-    c->t_arrival = uv_hrtime();
     c->run = run;
     c->done = done;
-    c->work.data = c;
-    api->n_calls++;
     http_set_user(http, c, on_client_done);
     if (uv_queue_work(api->loop, &c->work, on_work, on_worked) != 0)
         abort(); /* only for a NULL callback */
@@ -80,6 +90,8 @@ void call_start(struct api *api, struct http_request *http, bool (*run)(struct c
 json_t *call_parse(struct call *c)
 {
     json_t *body = json_in_read_object(c->body, c->n_body, &c->error);
+    free(c->body);
+    c->body = NULL;
     if (body && !api_check_model(c->api, body, &c->error)) {
         json_decref(body);
         return NULL;
@@ -87,8 +99,14 @@ json_t *call_parse(struct call *c)
     return body;
 }
 
-void call_reply_result(struct call *c)
+bool call_set_reply(struct call *c, json_t *o)
 {
-    api_reply_json(c->http, c->result);
-    c->result = NULL;
+    c->reply = o ? json_dumps(o, JSON_COMPACT) : NULL;
+    json_decref(o);
+    return c->reply || api_fail_memory(&c->error);
+}
+
+void call_send_reply(struct call *c)
+{
+    http_reply(c->http, 200, "application/json", c->reply, strlen(c->reply));
 }

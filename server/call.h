@@ -12,21 +12,23 @@ struct call {
     uv_work_t work;
     struct api *api;
     struct http_request *http; /* loop thread; NULL: the client left */
-    char *body;
+    char *body;                /* the workers free it once it is parsed */
     size_t n_body;
     uint64_t t_arrival;
     bool (*run)(struct call *);  /* pool; false: `error` is filled */
     void (*done)(struct call *); /* loop; http is not NULL, run succeeded */
     struct api_error error;
     struct gen_input input; /* of the generating routes */
-    json_t *result;         /* of the others */
+    char *reply;            /* of the others: JSON text */
 };
 
 void call_start(struct api *, struct http_request *, bool (*run)(struct call *),
                 void (*done)(struct call *));
 /* The body as an object whose `model` has been checked; NULL and the call's error. Pool. */
 json_t *call_parse(struct call *);
-/* A `done` that sends `result`. */
-void call_reply_result(struct call *);
+/* Makes `reply` of the object, which it frees; NULL is out of memory. Pool. */
+bool call_set_reply(struct call *, json_t *);
+/* A `done` that sends `reply`. */
+void call_send_reply(struct call *);
 
 #endif

@@ -201,7 +201,7 @@ static void close_all(struct server *s)
         http_server_close(s->http);
     if (s->model.engine) {
         engine_close(s->model.engine);
-        api_poll_engine(s->api);
+        api_engine_closed(s->api);
         while (api_n_in_flight(s->api))
             uv_run(&s->loop, UV_RUN_ONCE);
     }

@@ -92,12 +92,57 @@ static void fail_request(struct generation *g, const struct request *r)
     generation_fail(g, &e);
 }
 
+static void write_reply(uv_work_t *work)
+{
+    struct generation *g = work->data;
+    json_t *o = reply_whole(g);
+    g->reply = o ? json_dumps(o, JSON_COMPACT) : NULL;
+    json_decref(o);
+}
+
+static void on_reply_written(uv_work_t *work, int status)
+{
+    struct generation *g = work->data;
+    if (g->http && g->reply)
+        http_reply(g->http, 200, "application/json", g->reply, strlen(g->reply));
+    else if (g->http)
+        api_reply_json(g->http, NULL);
+    free(g->reply);
+    g->busy--;
+    free_if_done(g);
+}
+
+/* Logprobs in the reply: a few hundred take a millisecond to write. */
+static int64_t n_logprobs(const struct generation *g)
+{
+    int64_t tokens = 0;
+    for (int i = 0; i < g->n_choices; i++) {
+        tokens += g->choices[i].n_tokens;
+        if (g->params.echo)
+            tokens += generation_prompt(g, i)->request->n_prompt;
+    }
+    return g->params.logprobs ? tokens * (g->params.n_top + 1) : 0;
+}
+
+/* Nothing changes a generation that is over, so a worker may read it. */
+static void reply_now_or_later(struct generation *g)
+{
+    if (n_logprobs(g) < 200) {
+        api_reply_json(g->http, reply_whole(g));
+        return;
+    }
+    g->busy++;
+    g->work.data = g;
+    if (uv_queue_work(g->api->loop, &g->work, write_reply, on_reply_written) != 0)
+        abort(); /* only for a NULL callback */
+}
+
 /* The reply is whole. */
 static void complete(struct generation *g)
 {
     g->over = true;
     if (!g->streaming) {
-        api_reply_json(g->http, reply_whole(g));
+        reply_now_or_later(g);
         return;
     }
     if (g->params.include_usage)

@@ -49,6 +49,8 @@ struct generation {
     int busy;          /* functions on the stack that use it */
     bool streaming;    /* the stream has begun */
     bool over;         /* the reply is complete, or given up */
+    uv_work_t work;    /* a large reply is written by a text worker */
+    char *reply;
 };
 
 /* Of a choice of the reply: its prompt, and the engine's side of it. */

@@ -67,6 +67,9 @@ const char *http_query(const struct http_request *, const char *name);  /* NULL:
 const char *http_body(const struct http_request *, size_t *n); /* terminated; "" when empty */
 /* Frees the body, which otherwise lives (and counts against all bodies' limit) until on_done. */
 void http_drop_body(struct http_request *);
+/* Gives the body away, terminated, for free(); it no longer counts against the bodies' limit.
+ * NULL: out of memory (only of an empty one). */
+char *http_take_body(struct http_request *, size_t *n);
 /* The handler's own data and the end of the request. */
 void http_set_user(struct http_request *, void *user,
                    void (*on_done)(struct http_request *, void *user, bool gone));

@@ -351,6 +351,15 @@ static enum MHD_Result take_body(struct http_request *r, const char *data, size_
     return MHD_YES;
 }
 
+char *http_take_body(struct http_request *r, size_t *n)
+{
+    char *body = r->body.data ? r->body.data : calloc(1, 1);
+    *n = r->body.len;
+    r->conn->server->body_bytes -= r->body.len;
+    r->body = (struct buf){0};
+    return body;
+}
+
 void http_drop_body(struct http_request *r)
 {
     r->conn->server->body_bytes -= r->body.len;

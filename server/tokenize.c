@@ -44,8 +44,9 @@ static bool run_tokenize(struct call *c)
     bool ok = field(body, "messages") ? prompt_from_chat(&c->api->model, body, &ids, &c->error)
                                       : encode_text(c, body, &ids);
     if (ok)
-        c->result = json_pack("{s:I, s:i, s:o}", "count", (json_int_t)ids.n, "max_model_len",
-                              c->api->model.max_model_len, "tokens", tokens_json(&ids));
+        ok = call_set_reply(c, json_pack("{s:I, s:i, s:o}", "count", (json_int_t)ids.n,
+                                         "max_model_len", c->api->model.max_model_len, "tokens",
+                                         tokens_json(&ids)));
     token_list_free(&ids);
     json_decref(body);
     return ok;
@@ -68,8 +69,8 @@ static bool run_detokenize(struct call *c)
     if (ok) {
         detokenize_all(c->api->model.tokenizer, ids.ids, ids.n, false, &text);
         const char *s = text.len ? text.data : "";
-        ok = !text.failed;
-        c->result = json_pack("{s:s%, s:s%}", "prompt", s, text.len, "content", s, text.len);
+        ok = !text.failed && call_set_reply(c, json_pack("{s:s%, s:s%}", "prompt", s, text.len,
+                                                         "content", s, text.len));
     }
     buf_free(&text);
     token_list_free(&ids);
@@ -81,7 +82,7 @@ static void start(struct api *api, struct http_request *http, bool (*run)(struct
 {
     struct api_error e = {0};
     if (api->engine)
-        call_start(api, http, run, call_reply_result);
+        call_start(api, http, run, call_send_reply);
     else if (!api_healthy(api, &e))
         api_error_reply(http, &e);
 }

@@ -26,10 +26,12 @@ const char *http_body(const struct http_request *h, size_t *n)
     *n = strlen(h->body);
     return h->body;
 }
-void http_drop_body(struct http_request *h)
+char *http_take_body(struct http_request *h, size_t *n)
 {
-    free(h->body);
+    char *body = h->body;
+    *n = strlen(body);
     h->body = NULL;
+    return body;
 }
 const char *http_path(const struct http_request *h)
 {
@@ -566,6 +568,28 @@ static void bos_is_added_once(void **state)
     end(h, false);
 }
 
+static void a_large_reply_is_written_by_a_worker(void **state)
+{
+    for (int gone = 0; gone < 2; gone++) {
+        struct http_request *h =
+            posted(completions_handle, "{\"prompt\":\"p\",\"max_tokens\":90,\"logprobs\":2}");
+        for (int i = 0; i < 90; i++)
+            make_token(engine.all[gone], 0, 'a' + i % 26);
+        end_request(engine.all[gone], FINISH_LENGTH);
+        assert_int_equal(h->status, 0);
+        if (gone)
+            end(h, true);
+        assert_int_equal(api_n_in_flight(api), 1);
+        uv_run(&loop, UV_RUN_DEFAULT);
+        if (gone)
+            break;
+        json_t *o = reply_of(h);
+        assert_int_equal(usage_of(o, "completion_tokens"), 90);
+        json_decref(o);
+        end(h, false);
+    }
+}
+
 /* ---- streams ---- */
 
 static void a_chat_stream_is_role_text_reason_usage_done(void **state)
@@ -913,6 +937,7 @@ int main(void)
         with_api(prompts_and_choices_are_numbered_in_order),
         with_api(echo_with_logprobs_lists_the_prompt_first),
         with_api(bos_is_added_once),
+        with_api(a_large_reply_is_written_by_a_worker),
         with_api(a_chat_stream_is_role_text_reason_usage_done),
         with_api(no_event_is_sent_for_a_token_without_text),
         with_api(several_tokens_of_one_poll_are_several_events),

@@ -83,7 +83,7 @@ def test_the_sdk_lists_and_gets_models(server, sdk):
 
 
 def test_the_sdk_chats(sdk):
-    r = sdk.chat.completions.create(model="smol", messages=user("What is the capital of France?"),
+    r = sdk.chat.completions.create(model="smol", messages=user("Name the capital of France."),
                                     temperature=0, max_tokens=32)
     assert "Paris" in r.choices[0].message.content
     assert r.choices[0].message.role == "assistant"
@@ -110,7 +110,7 @@ def test_a_stream_says_what_the_whole_answer_says(sdk):
 
 
 def test_the_sdks_own_accumulator_takes_the_stream(sdk):
-    with sdk.chat.completions.stream(model="smol", messages=user("What is the capital of France?"),
+    with sdk.chat.completions.stream(model="smol", messages=user("Name the capital of France."),
                                      max_tokens=40, temperature=0) as s:
         for _ in s:
             pass
