@@ -1,6 +1,7 @@
 /* Small templates of our own; the expected texts are what jinja2 3.1 gives for them. */
 #include "template.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -627,6 +628,15 @@ static void hostile_templates_end_at_a_limit(void **state)
     fails("{% set ns = namespace() %}{% set ns.l = () %}{% for i in range(60) %}"
           "{% set ns.l = (ns.l, ns.l) %}{% endfor %}{{ {ns.l: 1} }}",
           "unhashable");
+    fails_as("{% set s = 'x' * 10 ** 7 %}{% for i in range(99999) %}{{ l[s] }}{{ {s: 1}[s] }}"
+             "{% endfor %}",
+             context, ERR_LIMIT, "steps");
+    fails_as("{% set s = 'x' * 10 ** 6 %}{% for i in range(99999) %}{{ s.rfind('y' + s[1:]) }}"
+             "{% endfor %}",
+             context, ERR_LIMIT, "");
+    fails_as("{% set s = 'x' * 10 ** 7 %}{% for i in range(99999) %}{{ s[i] }}{{ s|length }}"
+             "{{ 'y' in s }}{% endfor %}",
+             context, ERR_LIMIT, "steps");
     fails_as("{{ ('a\n' * 100000)|indent('b' * 100000) }}", context, ERR_LIMIT, "");
     fails_as("{{ '%2000001d' % 1 }}", context, ERR_INVALID, "width");
     fails_as("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
@@ -711,6 +721,45 @@ static void a_chat_is_cut_after_its_last_message(void **state)
     json_decref(c);
 }
 
+struct sharing {
+    const struct template *t;
+    const json_t *context;
+    bool same;
+};
+
+static void *render_often(void *arg)
+{
+    struct sharing *s = arg;
+    for (int i = 0; i < 50; i++) {
+        struct template_input in = {.context = s->context};
+        struct rendered out;
+        if (!template_render(s->t, &in, &out, NULL) || strcmp(text_of(&out), "[A]3x1x1.") != 0)
+            s->same = false;
+        rendered_free(&out);
+    }
+    return NULL;
+}
+
+static void threads_share_a_template_and_a_context(void **state)
+{
+    static const char source[] = "{% macro m(v) %}[{{ v|upper }}]{% endmacro %}{{ m('a') }}"
+                                 "{{ l|length }}{{ ('x%d' % 1) * 2 }}{{ '.' }}";
+    struct template *t = template_parse(source, sizeof source - 1, NULL);
+    json_t *c = json_loads(context, 0, NULL);
+    struct sharing s[4];
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++) {
+        s[i] = (struct sharing){t, c, true};
+        assert_int_equal(pthread_create(&threads[i], NULL, render_often, &s[i]), 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        pthread_join(threads[i], NULL);
+        assert_true(s[i].same);
+    }
+    json_decref(c);
+    template_free(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -738,6 +787,7 @@ int main(void)
         cmocka_unit_test(a_string_that_was_appended_to_stays_as_it_was),
         cmocka_unit_test(bytes_that_are_not_text_are_handled),
         cmocka_unit_test(a_chat_is_cut_after_its_last_message),
+        cmocka_unit_test(threads_share_a_template_and_a_context),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

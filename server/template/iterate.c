@@ -202,8 +202,12 @@ bool make_data(struct rt *r, const char *text, struct value *out)
 
 bool hash_key(struct rt *r, struct value key, uint64_t *hash)
 {
-    struct hash_work work = {.depth = r->max_depth, .items = 10000};
-    return value_hash(r->seed, key, &work, hash);
+    enum { MOST = 1 << 20 };
+    struct hash_work work = {.depth = r->max_depth, .items = MOST};
+    bool ok = value_hash(r->seed, key, &work, hash);
+    size_t used = MOST - work.items, left = r->max_steps - r->steps;
+    r->steps += used < left ? used : left; /* the next step notices */
+    return ok;
 }
 
 bool dict_set(struct rt *r, struct dict *d, struct value key, struct value v)
@@ -216,5 +220,6 @@ bool dict_set(struct rt *r, struct dict *d, struct value key, struct value v)
 
 struct value *dict_get_str(struct rt *r, const struct dict *d, const struct str *key)
 {
-    return dict_find(d, value_str(key), hash_bytes(r->seed, key->s, key->n));
+    uint64_t hash;
+    return hash_key(r, value_str(key), &hash) ? dict_find(d, value_str(key), hash) : NULL;
 }

@@ -10,7 +10,7 @@ enum {
     DEFAULT_STEPS = 50 * 1000 * 1000,
     DEFAULT_DEPTH = 200,
     FRAMES_PER_DEPTH = 8, /* a macro call is some evaluator frames deep */
-    BYTES_PER_STEP = 256,
+    BYTES_PER_STEP = 128,
 };
 static const size_t default_output = (size_t)64 << 20, default_memory = (size_t)512 << 20;
 

@@ -156,9 +156,15 @@ static bool hash_tuple(uint64_t seed, const struct list *l, struct hash_work *wo
     return true;
 }
 
+enum { HASHED_PER_ITEM = 256 }; /* bytes of a string that count as one item of work */
+
 bool value_hash(uint64_t seed, struct value key, struct hash_work *work, uint64_t *hash)
 {
     int64_t i;
+    size_t cost = key.type == V_STR ? key.s->n / HASHED_PER_ITEM : 0;
+    if (work->items < cost)
+        return false;
+    work->items -= cost;
     switch ((enum value_type)key.type) {
     case V_STR:
         *hash = hash_bytes(seed, key.s->s, key.s->n);
