@@ -27,6 +27,12 @@ struct kv_view {
     int layer, head;
 };
 
+/* Tokens [lo, hi) of it, all of one segment */
+struct attend_unit {
+    struct kv_view kv;
+    int lo, hi;
+};
+
 /* Scores are in units of log2: q comes multiplied by `scale`, which holds log2(e) when there is
  * no soft cap. */
 struct score_config {
@@ -56,10 +62,11 @@ struct kernels {
     void (*kv_write)(const struct kv_pool *, uint8_t *sub_page, int slot, int head, const float *k,
                      const float *v);
 
-    /* Tokens [lo, hi) of one segment, seen by `rows` heads of one query: q [rows][ldq], scaled.
-     * Partial results to part[r * ldp]. */
-    void (*attend_one)(const struct kv_view *, const struct score_config *, int lo, int hi,
-                       const float *q, int ldq, int rows, float *part, int ldp);
+    /* What `rows` heads of one query see of a unit: q [rows][ldq], scaled. Partial results to
+     * part[r * ldp]. K of `next` (may be NULL), which this member does next, is fetched early. */
+    void (*attend_one)(const struct attend_unit *, const struct attend_unit *next,
+                       const struct score_config *, const float *q, int ldq, int rows, float *part,
+                       int ldp);
     /* As attend_one for rows <= TILE_ROWS that see [lo[r], hi[r]), all of the segment that
      * starts at `segment`; empty ranges are fine. `scratch` has attend_scratch floats. */
     void (*attend_tile)(const struct kv_view *, const struct score_config *, int segment,

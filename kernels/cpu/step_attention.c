@@ -205,23 +205,41 @@ static float *part_at(const struct cpu_backend *b, const struct pass *p, const s
 }
 
 /* Unit u of a wave: latest segment first, then KV heads, then rows */
-static void run_lone(const struct cpu_backend *b, const struct pass *p, const struct wave *w,
-                     int member, int u)
+struct lone_unit {
+    struct attend_unit attend;
+    int i, kv_head, segment;
+};
+
+/* False for a unit that is not there: past the end, or of a row that does not see the segment */
+static bool lone_at(const struct cpu_backend *b, const struct pass *p, const struct wave *w, int u,
+                    struct lone_unit *out)
 {
-    int n = w->end - w->first, i = w->first + u % n, kv_head = u / n % p->c->n_kv_heads;
-    int segment = w->seg0 + w->n_segs - 1 - u / n / p->c->n_kv_heads;
-    const struct lone_row *row = &b->lone[i];
-    int lo = first_seen(p->c, row->pos), hi = row->pos + 1, head = kv_head * p->group;
-    int start = segment * SEGMENT;
-    lo = lo > start ? lo : start;
-    hi = hi < start + SEGMENT ? hi : start + SEGMENT;
-    if (lo >= hi)
+    int n = w->end - w->first, per_segment = n * p->c->n_kv_heads;
+    if (u >= w->n_segs * per_segment)
+        return false;
+    out->i = w->first + u % n;
+    out->kv_head = u / n % p->c->n_kv_heads;
+    out->segment = w->seg0 + w->n_segs - 1 - u / per_segment;
+    const struct lone_row *row = &b->lone[out->i];
+    int lo = first_seen(p->c, row->pos), hi = row->pos + 1, start = out->segment * SEGMENT;
+    out->attend.kv = view_of(b, p, row->seq, out->kv_head);
+    out->attend.lo = lo > start ? lo : start;
+    out->attend.hi = hi < start + SEGMENT ? hi : start + SEGMENT;
+    return out->attend.lo < out->attend.hi;
+}
+
+static void run_lone(const struct cpu_backend *b, const struct pass *p, const struct wave *w,
+                     int member, int u, int next)
+{
+    struct lone_unit unit, after;
+    if (!lone_at(b, p, w, u, &unit))
         return;
-    struct kv_view kv = view_of(b, p, row->seq, kv_head);
+    bool more = lone_at(b, p, w, next, &after);
+    int head = unit.kv_head * p->group;
     float *q = b->workers[member].row;
-    load_queries(b, p, row->row, head, p->group, q);
-    b->kernels->attend_one(&kv, &p->score, lo, hi, q, b->kv.head_dim, p->group,
-                           part_at(b, p, w, segment, i, head), p->ldp);
+    load_queries(b, p, b->lone[unit.i].row, head, p->group, q);
+    b->kernels->attend_one(&unit.attend, more ? &after.attend : NULL, &p->score, q, b->kv.head_dim,
+                           p->group, part_at(b, p, w, unit.segment, unit.i, head), p->ldp);
 }
 
 static void join_lone(const struct cpu_backend *b, const struct pass *p, const struct wave *w,
@@ -256,23 +274,31 @@ static void quantise_rows(const struct cpu_backend *b, const struct pass *p)
                                  out->width / QBLOCK);
 }
 
+/* Tiles first, the last of them, which have the most to see, before the others. Of lone rows the
+ * next unit is claimed early, so that its K can be fetched. */
+static void run_units(const struct cpu_backend *b, const struct pass *p, const struct wave *w,
+                      int member, int n_tiles)
+{
+    int per_tile = p->c->n_kv_heads * p->splits;
+    int n = n_tiles * per_tile, all = n + w->n_segs * (w->end - w->first) * p->c->n_kv_heads;
+    for (int u = team_claim(b->team), next; u < all; u = next) {
+        if (u < n)
+            run_tile(b, p, member, &b->tiles[n_tiles - 1 - u / per_tile], u % per_tile / p->splits,
+                     u % p->splits);
+        next = team_claim(b->team);
+        if (u >= n)
+            run_lone(b, p, w, member, u - n, next - n);
+    }
+}
+
 void step_attention(struct cpu_backend *b, const struct record *r, int member)
 {
     struct pass p = pass_of(b, r);
-    int per_tile = p.c->n_kv_heads * p.splits, n_tiles = b->n_tiles * per_tile;
     struct wave w = wave_from(b, &p, 0);
     for (bool first = true; first || w.first < b->n_lone; first = false) {
-        int lone = w.n_segs * (w.end - w.first) * p.c->n_kv_heads;
-        for (int u; (u = team_claim(b->team)) < n_tiles + lone;) {
-            if (u >= n_tiles)
-                run_lone(b, &p, &w, member, u - n_tiles);
-            else /* the last tiles have the most to see: first */
-                run_tile(b, &p, member, &b->tiles[b->n_tiles - 1 - u / per_tile],
-                         u % per_tile / p.splits, u % p.splits);
-        }
+        run_units(b, &p, &w, member, first ? b->n_tiles : 0);
         team_barrier(b->team);
         join_wave(b, &p, &w);
-        n_tiles = 0;
         w = wave_from(b, &p, w.end);
         if (w.first < b->n_lone || r->attention.out->quantised)
             team_barrier(b->team);

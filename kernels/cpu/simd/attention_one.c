@@ -1,43 +1,86 @@
 /* Attention of one query: K and V are read once, as they lie, for up to ROWS heads at a time.
- * Bound by memory. */
+ * Bound by memory, so that it must never wait for it: while the scores are computed this unit's
+ * V is fetched, and with the values the next unit's K. */
 #include "attention.h"
 
 #define ROWS 3
+#ifdef __AVX2__
+#define ABREAST(n) ((n) == 1 ? 4 : 2) /* sub-pages, n heads: chains that hide the latency */
+#else
+#define ABREAST(n) ((n) == 1 ? 2 : 1)
+#endif
+#define MOST_ABREAST 4
 
-/* Scores of one sub-page, n heads: 16 tokens are the lanes. */
-INL void scores(const uint8_t *k, const enum dtype type, int head_dim, const float *q, int ldq,
-                const int n, float (*s)[SEGMENT], int at)
+/* A unit, counted from the start of its segment */
+struct span {
+    const struct attend_unit *unit, *next;
+    int segment, lo, hi;
+};
+
+/* Asks for line i of the K or V (`of`) of a sub-page. */
+INL void fetch_line(const uint8_t *of, int i)
 {
-    vf acc[ROWS][GROUPS];
+    __builtin_prefetch(of + (size_t)i * 64, 0, 2);
+}
+
+/* Scores of np sub-pages from p on, n heads: 16 tokens are the lanes. */
+INL void scores(const struct span *u, const enum dtype type, int p, const int np, const float *q,
+                int ldq, const int n, float (*s)[SEGMENT])
+{
+    const struct kv_view *kv = &u->unit->kv;
+    int dims = kv->pool->head_dim, n_lines = kv->pool->v_dim * PANEL * kv->pool->elem / 64;
+    const uint8_t *k[MOST_ABREAST], *v[MOST_ABREAST];
+    vf acc[ROWS][MOST_ABREAST * GROUPS];
+    for (int i = 0; i < np; i++) {
+        uint8_t *sub = sub_page_at(kv, u->segment + (p + i) * PANEL);
+        k[i] = kv_k(kv->pool, sub, kv->head);
+        v[i] = kv_v(kv->pool, sub, kv->head);
+    }
     for (int r = 0; r < n; r++)
-        for (int g = 0; g < GROUPS; g++)
-            acc[r][g] = vf_splat(0);
-    for (int d = 0; d < head_dim; d++) {
-        for (int g = 0; g < GROUPS; g++) {
-            vf v = kv_load(k, (size_t)d * PANEL + g * LANES, type);
+        for (int i = 0; i < np * GROUPS; i++)
+            acc[r][i] = vf_splat(0);
+    for (int d = 0; d < dims; d++) {
+        if (d < n_lines)
+            for (int i = 0; i < np; i++)
+                fetch_line(v[i], d);
+        for (int i = 0; i < np * GROUPS; i++) {
+            vf x = kv_load(k[i / GROUPS], (size_t)d * PANEL + i % GROUPS * LANES, type);
             for (int r = 0; r < n; r++)
-                acc[r][g] = vf_fma(v, vf_splat(q[r * ldq + d]), acc[r][g]);
+                acc[r][i] = vf_fma(x, vf_splat(q[r * ldq + d]), acc[r][i]);
         }
     }
     for (int r = 0; r < n; r++)
-        for (int g = 0; g < GROUPS; g++)
-            vf_store(s[r] + at + g * LANES, acc[r][g]);
+        for (int i = 0; i < np * GROUPS; i++)
+            vf_store(s[r] + p * PANEL + i * LANES, acc[r][i]);
 }
 
-/* nv vectors of V from dim `dim` on, n heads, tokens [lo, hi) of the segment */
-INL void values(const struct kv_view *kv, const enum dtype type, int segment, int lo, int hi,
-                int dim, const int nv, const int n, float (*s)[SEGMENT], float *part, int ldp)
+/* K of the next unit, of the sub-page that it has where this one has p, NULL for none */
+INL const uint8_t *next_k(const struct span *u, int p)
 {
+    if (!u->next)
+        return NULL;
+    const struct kv_view *kv = &u->next->kv;
+    int pos = u->next->lo / PANEL * PANEL + (p - u->lo / PANEL) * PANEL;
+    return pos < u->next->hi ? kv_k(kv->pool, sub_page_at(kv, pos), kv->head) : NULL;
+}
+
+/* nv vectors of V from dim `dim` on, n heads */
+INL void values(const struct span *u, const enum dtype type, int dim, const int nv, const int n,
+                float (*s)[SEGMENT], float *part, int ldp)
+{
+    const struct kv_view *kv = &u->unit->kv;
     vf acc[ROWS][CHUNK_VECS];
-    int v_dim = kv->pool->v_dim;
+    int v_dim = kv->pool->v_dim, line = dim / (CHUNK_VECS * LANES) * PANEL;
     for (int r = 0; r < n; r++)
         for (int i = 0; i < nv; i++)
             acc[r][i] = vf_splat(0);
-    for (int t = lo; t < hi;) {
-        int end = t / PANEL * PANEL + PANEL;
-        end = end < hi ? end : hi;
-        const uint8_t *v = kv_v(kv->pool, sub_page_at(kv, segment + t / PANEL * PANEL), kv->head);
+    for (int t = u->lo; t < u->hi;) {
+        int first = t / PANEL * PANEL, end = first + PANEL < u->hi ? first + PANEL : u->hi;
+        const uint8_t *v = kv_v(kv->pool, sub_page_at(kv, u->segment + first), kv->head);
+        const uint8_t *fetch = next_k(u, first / PANEL);
         for (; t < end; t++) {
+            if (fetch)
+                fetch_line(fetch, line + t % PANEL);
             for (int i = 0; i < nv; i++) {
                 vf x = kv_load(v, (size_t)(t % PANEL) * v_dim + dim + i * LANES, type);
                 for (int r = 0; r < n; r++)
@@ -50,58 +93,59 @@ INL void values(const struct kv_view *kv, const enum dtype type, int segment, in
             vf_store(part + (size_t)r * ldp + PART_HEAD + dim + i * LANES, acc[r][i]);
 }
 
-INL void heads(const struct kv_view *kv, const enum dtype type, const struct score_config *c,
-               int segment, int lo, int hi, const float *q, int ldq, const int n, float *part,
-               int ldp)
+INL void heads(const struct span *u, const enum dtype type, float soft_cap, const float *q, int ldq,
+               const int n, float *part, int ldp)
 {
     float s[ROWS][SEGMENT] __attribute__((aligned(64)));
-    const struct kv_pool *pool = kv->pool;
-    int p0 = lo / PANEL, p1 = (hi + PANEL - 1) / PANEL, dim = 0;
-    for (int p = p0; p < p1; p++) {
-        uint8_t *sub = sub_page_at(kv, segment + p * PANEL);
-        scores(kv_k(pool, sub, kv->head), type, pool->head_dim, q, ldq, n, s, p * PANEL);
-    }
+    int p0 = u->lo / PANEL, p1 = (u->hi + PANEL - 1) / PANEL, p = p0, dim = 0;
+    int v_dim = u->unit->kv.pool->v_dim;
+    for (; p + ABREAST(n) <= p1; p += ABREAST(n))
+        scores(u, type, p, ABREAST(n), q, ldq, n, s);
+    for (; p < p1; p++)
+        scores(u, type, p, 1, q, ldq, n, s);
     for (int r = 0; r < n; r++)
-        softmax_row(s[r], p0, p1, lo, hi, c->soft_cap, part + (size_t)r * ldp);
-    for (; dim + CHUNK_VECS * LANES <= pool->v_dim; dim += CHUNK_VECS * LANES)
-        values(kv, type, segment, lo, hi, dim, CHUNK_VECS, n, s, part, ldp);
-    if (dim < pool->v_dim)
-        values(kv, type, segment, lo, hi, dim, 16 / LANES, n, s, part, ldp);
+        softmax_row(s[r], p0, p1, u->lo, u->hi, soft_cap, part + (size_t)r * ldp);
+    for (; dim + CHUNK_VECS * LANES <= v_dim; dim += CHUNK_VECS * LANES)
+        values(u, type, dim, CHUNK_VECS, n, s, part, ldp);
+    if (dim < v_dim)
+        values(u, type, dim, 16 / LANES, n, s, part, ldp);
 }
 
-INL void all_heads(const struct kv_view *kv, const enum dtype type, const struct score_config *c,
-                   int lo, int hi, const float *q, int ldq, int rows, float *part, int ldp)
+INL void all_heads(const struct span *all, const enum dtype type, float soft_cap, const float *q,
+                   int ldq, int rows, float *part, int ldp)
 {
-    int segment = lo / SEGMENT * SEGMENT;
-    lo -= segment;
-    hi -= segment;
+    struct span u = *all;
     while (rows > 0) {
         int n = rows == 4 ? 2 : rows < ROWS ? rows : ROWS;
         switch (n) {
         case 3:
-            heads(kv, type, c, segment, lo, hi, q, ldq, 3, part, ldp);
+            heads(&u, type, soft_cap, q, ldq, 3, part, ldp);
             break;
         case 2:
-            heads(kv, type, c, segment, lo, hi, q, ldq, 2, part, ldp);
+            heads(&u, type, soft_cap, q, ldq, 2, part, ldp);
             break;
         default:
-            heads(kv, type, c, segment, lo, hi, q, ldq, 1, part, ldp);
+            heads(&u, type, soft_cap, q, ldq, 1, part, ldp);
         }
         rows -= n;
         q += (size_t)n * ldq;
         part += (size_t)n * ldp;
+        u.next = NULL; /* was fetched */
     }
 }
 
-void ISA_FN(attend_one)(const struct kv_view *kv, const struct score_config *c, int lo, int hi,
-                        const float *q, int ldq, int rows, float *part, int ldp)
+void ISA_FN(attend_one)(const struct attend_unit *unit, const struct attend_unit *next,
+                        const struct score_config *c, const float *q, int ldq, int rows,
+                        float *part, int ldp)
 {
-    if (kv->pool->type == DTYPE_F16)
-        all_heads(kv, DTYPE_F16, c, lo, hi, q, ldq, rows, part, ldp);
-    else if (kv->pool->type == DTYPE_BF16)
-        all_heads(kv, DTYPE_BF16, c, lo, hi, q, ldq, rows, part, ldp);
+    int segment = unit->lo / SEGMENT * SEGMENT;
+    struct span u = {unit, next, segment, unit->lo - segment, unit->hi - segment};
+    if (unit->kv.pool->type == DTYPE_F16)
+        all_heads(&u, DTYPE_F16, c->soft_cap, q, ldq, rows, part, ldp);
+    else if (unit->kv.pool->type == DTYPE_BF16)
+        all_heads(&u, DTYPE_BF16, c->soft_cap, q, ldq, rows, part, ldp);
     else
-        all_heads(kv, DTYPE_F32, c, lo, hi, q, ldq, rows, part, ldp);
+        all_heads(&u, DTYPE_F32, c->soft_cap, q, ldq, rows, part, ldp);
 }
 
 void ISA_FN(part_join)(float *acc, const float *part, int n)

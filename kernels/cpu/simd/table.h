@@ -22,8 +22,9 @@ void ISA_FN(norm)(float *out, const float *x, const float *w, int n, float eps);
 void ISA_FN(rotate)(enum rope_style, float *x, const float *cos, const float *sin, int n_dims);
 void ISA_FN(kv_write)(const struct kv_pool *, uint8_t *sub_page, int slot, int head, const float *k,
                       const float *v);
-void ISA_FN(attend_one)(const struct kv_view *, const struct score_config *, int lo, int hi,
-                        const float *q, int ldq, int rows, float *part, int ldp);
+void ISA_FN(attend_one)(const struct attend_unit *, const struct attend_unit *next,
+                        const struct score_config *, const float *q, int ldq, int rows, float *part,
+                        int ldp);
 void ISA_FN(attend_tile)(const struct kv_view *, const struct score_config *, int segment,
                          const int *lo, const int *hi, const float *q, int ldq, int rows,
                          float *part, int ldp, float *scratch);
