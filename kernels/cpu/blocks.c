@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #define HUGE_PAGE ((size_t)2 << 20)
+#define CHUNK (16 * HUGE_PAGE)
 
 struct block {
     struct block *next;
@@ -64,6 +65,27 @@ fail:
     free(b);
     err_set(e, ERR_MEMORY, "%s: cannot take %zu x %zu bytes of memory", what, count, size);
     return NULL;
+}
+
+void *blocks_pack(struct blocks *all, size_t count, size_t size, const char *what, uint64_t *total,
+                  struct err *e)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(count, size, &bytes) || bytes >= HUGE_PAGE)
+        return blocks_take(all, count, size, what, total, e);
+    size_t room = (bytes + 63) / 64 * 64;
+    if (room > all->chunk_left) {
+        all->chunk = blocks_take(all, 1, CHUNK, what, NULL, e);
+        all->chunk_left = all->chunk ? CHUNK : 0;
+    }
+    if (!all->chunk)
+        return NULL;
+    uint8_t *data = all->chunk;
+    all->chunk += room;
+    all->chunk_left -= room;
+    if (total)
+        *total += bytes;
+    return data;
 }
 
 static void release(struct block *b)

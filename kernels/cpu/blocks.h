@@ -14,13 +14,19 @@ struct block;
 
 struct blocks {
     struct block *head;
+    uint8_t *chunk; /* where blocks_pack puts the next one */
+    size_t chunk_left;
 };
 
 /* Takes `count` items of `size` bytes and adds their bytes to *total (may be NULL). NULL and
  * *e, which names `what`, when there is not as much memory. */
 void *blocks_take(struct blocks *, size_t count, size_t size, const char *what, uint64_t *total,
                   struct err *e);
-/* Gives one block back before its time; NULL is fine. */
+/* As blocks_take for what stays until the end: blocks too small for huge pages of their own lie
+ * side by side in some that they share. */
+void *blocks_pack(struct blocks *, size_t count, size_t size, const char *what, uint64_t *total,
+                  struct err *e);
+/* Gives one block of blocks_take back before its time; NULL is fine. */
 void blocks_give(struct blocks *, void *data, uint64_t *total);
 void blocks_free(struct blocks *);
 

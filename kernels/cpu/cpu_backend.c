@@ -50,7 +50,7 @@ static bool load_vector(struct cpu_backend *b, struct weight *w, const void *src
     w->panels = 1;
     /* A whole panel more than is read, for kernels that load 16 at a time */
     size_t n = ((size_t)w->cols + PANEL - 1) / PANEL * PANEL;
-    w->vector = blocks_take(&b->blocks, n, sizeof(float), "weights", &b->memory.weights, e);
+    w->vector = blocks_pack(&b->blocks, n, sizeof(float), "weights", &b->memory.weights, e);
     if (w->vector)
         dtype_to_f32(w->type, src, w->vector, w->cols);
     return w->vector != NULL;
@@ -70,7 +70,7 @@ static struct weight *weight_load(struct backend *base, enum dtype type, int64_t
         return load_vector(b, w, src, e) ? w : NULL;
     w->panels = (int)((rows + PANEL - 1) / PANEL);
     w->panel_bytes = repack_panel_bytes(type, cols);
-    w->data = blocks_take(&b->blocks, (size_t)w->panels, w->panel_bytes, "weights",
+    w->data = blocks_pack(&b->blocks, (size_t)w->panels, w->panel_bytes, "weights",
                           &b->memory.weights, e);
     if (!w->data)
         return NULL;
@@ -85,6 +85,14 @@ static bool take_floats(struct cpu_backend *b, float **out, size_t rows, size_t 
 {
     *out =
         blocks_take(&b->blocks, rows, n * sizeof(float), "activations", &b->memory.activations, e);
+    return *out != NULL;
+}
+
+/* As take_floats for what is never given back */
+static bool pack_floats(struct cpu_backend *b, float **out, size_t rows, size_t n, struct err *e)
+{
+    *out =
+        blocks_pack(&b->blocks, rows, n * sizeof(float), "activations", &b->memory.activations, e);
     return *out != NULL;
 }
 
@@ -110,10 +118,10 @@ static bool widen(struct cpu_backend *b, int width, struct err *e)
 static bool take_quantised(struct cpu_backend *b, struct activation *a, struct err *e)
 {
     size_t n_blocks = (size_t)a->width / QBLOCK, stride = (size_t)qstride(a->max_rows);
-    a->q = blocks_take(&b->blocks, n_blocks * stride, QBLOCK, "activations", &b->memory.activations,
+    a->q = blocks_pack(&b->blocks, n_blocks * stride, QBLOCK, "activations", &b->memory.activations,
                        e);
-    return a->q && take_floats(b, &a->d, n_blocks, stride, e) &&
-           take_floats(b, &a->s, n_blocks, stride, e);
+    return a->q && pack_floats(b, &a->d, n_blocks, stride, e) &&
+           pack_floats(b, &a->s, n_blocks, stride, e);
 }
 
 static struct activation *activation_new(struct backend *base, int width,
@@ -140,7 +148,7 @@ static struct activation *activation_new(struct backend *base, int width,
     if ((!logit_rows || a->quantised) && !widen(b, width, e))
         return NULL;
     bool ok = a->quantised ? take_quantised(b, a, e)
-                           : take_floats(b, &a->f, (size_t)a->max_rows, (size_t)a->stride, e);
+                           : pack_floats(b, &a->f, (size_t)a->max_rows, (size_t)a->stride, e);
     return ok ? a : NULL;
 }
 

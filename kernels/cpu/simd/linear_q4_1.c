@@ -104,8 +104,8 @@ INL void tile(const vub *u, const struct scales *s, const struct rows_view *x, s
                                                    x->s[at + t], vf_load(acc[t] + g * LANES)));
 }
 
-static void many(const uint8_t *w, int n_blocks, const struct rows_view *x, int t0, int n, float *y,
-                 int ldy)
+static __attribute__((noinline)) void
+many(const uint8_t *w, int n_blocks, const struct rows_view *x, int t0, int n, float *y, int ldy)
 {
     float acc[TOKEN_TILE][16] __attribute__((aligned(64)));
     memset(acc, 0, (size_t)n * sizeof *acc);
