@@ -87,11 +87,17 @@ INL void tile(const vub *u, const struct scales *s, const struct rows_view *x, s
               float (*acc)[16], const int n)
 {
     vh sum[TOKENS][GROUPS];
+    UNROLL
     for (int j = 0; j < 8; j++) {
+        vub w[GROUPS];
+        for (int g = 0; g < GROUPS; g++) {
+            w[g] = u[g * 8 + j];
+            KEEP(w[g]); /* loaded here, once for all tokens */
+        }
         for (int t = 0; t < n; t++) {
             vub v = splat4(x->q + (at + t) * QBLOCK + j * 4);
             for (int g = 0; g < GROUPS; g++) {
-                vh p = madd_u8s8(u[g * 8 + j], v);
+                vh p = madd_u8s8(w[g], v);
                 sum[t][g] = j ? sum[t][g] + p : p;
             }
             for (int g = 0; g < GROUPS; g++)

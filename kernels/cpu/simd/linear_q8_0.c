@@ -19,6 +19,7 @@ INL void sum_block(const uint8_t *w, const struct rows_view *x, size_t at, vi (*
     for (int t = 0; t < n; t++)
         for (int g = 0; g < GROUPS; g++)
             sum[t][g] = vi_splat(0);
+    UNROLL
     for (int j = 0; j < 8; j++) {
         vub p[GROUPS];
         for (int g = 0; g < GROUPS; g++)

@@ -42,6 +42,13 @@ typedef uint16_t half_any __attribute__((vector_size(VBYTES / 2), aligned(2), ma
 #define KEEP(v) ((void)0)
 #endif
 
+/* Before a loop of up to 8 rounds: no loop is left. */
+#ifdef __clang__
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 8")
+#endif
+
 INL vf vf_load(const float *p)
 {
     return *(const vf_any *)p;
