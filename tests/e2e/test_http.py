@@ -586,6 +586,16 @@ def test_a_client_that_leaves_while_sending_is_forgotten(server, leave):
     assert c["begun"] == 0
 
 
+def test_an_end_of_file_right_behind_a_piece_of_a_request_is_not_missed(server):
+    clients = [server.connect() for _ in range(50)]
+    for s in clients:
+        s.sendall(b"GET /st")
+        s.shutdown(socket.SHUT_WR)
+    for s in clients:
+        assert read_all(s) == b""  # no 408, which would come later
+        s.close()
+
+
 @pytest.mark.parametrize("leave", LEAVE)
 def test_a_client_that_leaves_a_big_reply_is_noticed(server, leave):
     s = server.connect(4096)
