@@ -5,8 +5,10 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . config/packages.sh
 . tests/count.sh
+. tests/e2e.sh
 
-need_packages $build_packages libcmocka-dev clang libclang-rt-14-dev
+need_packages $build_packages libcmocka-dev curl ca-certificates python3 python3-venv clang libclang-rt-14-dev
+make_venv
 export TOKEND_CORPUS=${TOKEND_CORPUS:-$PWD/../shared/golden}
 export TOKEND_MODEL
 TOKEND_MODEL=$(bash config/model.sh)
@@ -18,6 +20,7 @@ suite "clang build" env CC=clang bash -c ". config/packages.sh; build_tokend bui
 suite "address and undefined behaviour sanitizers: build" bash -c \
     ". config/packages.sh; build_tokend build-asan --werror -Db_sanitize=address,undefined -Dbuildtype=debugoptimized"
 suite "address and undefined behaviour sanitizers" meson test -C build-asan --print-errorlogs -t 6
+suite "address and undefined behaviour sanitizers: end to end" end_to_end build-asan
 suite "thread sanitizer: build" bash -c \
     ". config/packages.sh; build_tokend build-tsan --werror -Db_sanitize=thread -Dbuildtype=debugoptimized"
 suite "thread sanitizer" meson test -C build-tsan --print-errorlogs -t 10

@@ -1,0 +1,19 @@
+# e2e.sh: sourced by run.sh and full.sh; runs the end-to-end tests against a build folder.
+
+# Makes the Python environment of the tests, once for each state of requirements.txt.
+make_venv() {
+    local venv=tests/.venv
+    cmp -s tests/requirements.txt "$venv/requirements.txt" && return
+    rm -rf "$venv"
+    python3 -m venv "$venv"
+    "$venv/bin/pip" install -q --disable-pip-version-check -r tests/requirements.txt
+    cp tests/requirements.txt "$venv/"
+}
+
+# end_to_end BUILD [arguments of pytest]
+end_to_end() {
+    local build=$PWD/$1
+    shift
+    TOKEND_PROGRAM=$build/tokend TOKEND_HTTP_TOY=$build/tests/http_toy \
+        tests/.venv/bin/python -m pytest -q -p no:cacheprovider tests/e2e "$@"
+}
