@@ -1,16 +1,29 @@
 #include "bpe.h"
 
+#include "utf8.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 /* Symbols are a linked list over an array whose index is the offset of the first byte. */
 struct bpe_symbol {
-    int32_t id;         /* -1: merged into its left neighbour */
+    int32_t id;         /* MERGED: into its left neighbour */
     int32_t prev, next; /* -1: none */
     uint32_t rank;      /* of the merge with the next symbol; NO_RANK: none */
+    int32_t result;     /* of that merge */
 };
 
+enum { MERGED = -1, NO_TOKEN = -2 };
 static const uint32_t NO_RANK = UINT32_MAX;
+
+struct bpe_word {
+    const struct bpe *b;
+    const char *text;
+    int32_t n;
+    struct bpe_symbol *s;
+    uint64_t *heap;
+    size_t n_heap;
+};
 
 static uint32_t merge_place(const struct bpe *b, int32_t left, int32_t right)
 {
@@ -77,8 +90,30 @@ bool bpe_finish(struct bpe *b, const bool *whole, size_t n_vocab, bool ignore_me
     return ok;
 }
 
+bool bpe_init_by_text(struct bpe *b, const struct gguf_str *pieces, size_t n_vocab, struct err *e)
+{
+    *b = (struct bpe){.unknown = -1};
+    memset(b->byte_token, 0xFF, sizeof b->byte_token);
+    memset(b->ascii, 0xFF, sizeof b->ascii);
+    b->ranks = malloc(n_vocab * sizeof *b->ranks);
+    return (b->ranks && string_table_init(&b->words, pieces, n_vocab)) ||
+           err_set(e, ERR_MEMORY, "out of memory for a vocabulary of %zu tokens", n_vocab);
+}
+
+void bpe_add_text(struct bpe *b, int32_t id, uint32_t rank)
+{
+    const struct gguf_str *text = &b->words.strings[id];
+    string_table_add(&b->words, id);
+    b->ranks[id] = rank;
+    if (text->len == 1)
+        b->ascii[(unsigned char)text->data[0] & 0x7F] = id;
+    if (text->len > b->longest)
+        b->longest = text->len;
+}
+
 void bpe_free(struct bpe *b)
 {
+    free(b->ranks);
     free(b->merges);
     string_table_free(&b->words);
     *b = (struct bpe){0};
@@ -128,7 +163,9 @@ static bool reserve(struct bpe_scratch *s, size_t n, struct err *e)
     if (n <= s->cap)
         return true;
     size_t cap = n < 256 ? 256 : n;
-    bpe_scratch_free(s);
+    free(s->symbols);
+    free(s->heap);
+    s->cap = 0;
     s->symbols = malloc(cap * sizeof *s->symbols);
     s->heap = malloc(2 * cap * sizeof *s->heap);
     if (!s->symbols || !s->heap)
@@ -145,84 +182,157 @@ void bpe_scratch_free(struct bpe_scratch *s)
 }
 
 /* Returns the first symbol, or -1: bytes without a token give none, as in the reference. */
-static int32_t start_symbols(const struct bpe *b, const char *word, size_t n, struct bpe_symbol *s)
+static int32_t start_bytes(const struct bpe_word *w)
 {
     int32_t first = -1, last = -1;
-    for (size_t i = 0; i < n; i++) {
-        int32_t at = (int32_t)i, id = b->byte_token[(unsigned char)word[i]];
-        s[at] = (struct bpe_symbol){.id = id, .prev = last, .next = -1, .rank = NO_RANK};
+    for (int32_t i = 0; i < w->n; i++) {
+        int32_t id = w->b->byte_token[(unsigned char)w->text[i]];
+        w->s[i] = (struct bpe_symbol){.id = id, .prev = last, .next = -1, .rank = NO_RANK};
         if (id < 0)
             continue;
         if (last < 0)
-            first = at;
+            first = i;
         else
-            s[last].next = at;
-        last = at;
+            w->s[last].next = i;
+        last = i;
     }
     return first;
 }
 
-static size_t start_heap(const struct bpe *b, struct bpe_symbol *s, int32_t first, uint64_t *heap)
+static int32_t character_token(const struct bpe *b, const char *c, int len)
 {
-    size_t n_heap = 0;
-    for (int32_t i = first; i >= 0 && s[i].next >= 0; i = s[i].next) {
-        const struct merge_slot *m = merge_slot(b, s[i].id, s[s[i].next].id);
-        if (m->left < 0)
-            continue;
-        s[i].rank = m->rank;
-        heap[n_heap++] = heap_entry(m->rank, i);
+    int32_t id =
+        len == 1 ? b->ascii[(unsigned char)*c] : string_table_find(&b->words, c, (size_t)len);
+    return id < 0 ? NO_TOKEN : id;
+}
+
+/* Symbols by text have no gaps: each ends where the next one starts. */
+static int32_t start_characters(const struct bpe_word *w)
+{
+    int32_t prev = -1;
+    for (int32_t i = 0; i < w->n;) {
+        int len = utf8_length((unsigned char)w->text[i]);
+        int32_t next = i + len < w->n ? i + len : -1;
+        w->s[i] = (struct bpe_symbol){.id = character_token(w->b, w->text + i, len),
+                                      .prev = prev,
+                                      .next = next,
+                                      .rank = NO_RANK};
+        prev = i;
+        i += len;
     }
-    for (size_t i = n_heap / 2; i-- > 0;)
-        sift_down(heap, n_heap, i);
-    return n_heap;
+    return 0;
+}
+
+static int32_t symbol_end(const struct bpe_word *w, int32_t at)
+{
+    return w->s[at].next < 0 ? w->n : w->s[at].next;
+}
+
+/* Notes the merge of the symbol with its right neighbour; false: there is none. */
+static bool find_merge(struct bpe_word *w, int32_t at)
+{
+    struct bpe_symbol *s = &w->s[at];
+    s->rank = NO_RANK;
+    if (s->next < 0)
+        return false;
+    if (!w->b->ranks) {
+        const struct merge_slot *m = merge_slot(w->b, s->id, w->s[s->next].id);
+        if (m->left < 0)
+            return false;
+        s->rank = m->rank;
+        s->result = m->result;
+        return true;
+    }
+    size_t len = (size_t)(symbol_end(w, s->next) - at);
+    s->result = len > w->b->longest ? -1 : string_table_find(&w->b->words, w->text + at, len);
+    if (s->result < 0)
+        return false;
+    s->rank = w->b->ranks[s->result];
+    return true;
+}
+
+static void start_heap(struct bpe_word *w, int32_t first)
+{
+    for (int32_t i = first; i >= 0; i = w->s[i].next)
+        if (find_merge(w, i))
+            w->heap[w->n_heap++] = heap_entry(w->s[i].rank, i);
+    for (size_t i = w->n_heap / 2; i-- > 0;)
+        sift_down(w->heap, w->n_heap, i);
 }
 
 /* After a change at `at`: the merge of it with its right neighbour. */
-static void renew_pair(const struct bpe *b, struct bpe_symbol *s, int32_t at, uint64_t *heap,
-                       size_t *n_heap)
+static void renew_pair(struct bpe_word *w, int32_t at)
 {
-    s[at].rank = NO_RANK;
-    if (s[at].next < 0)
-        return;
-    const struct merge_slot *m = merge_slot(b, s[at].id, s[s[at].next].id);
-    if (m->left < 0)
-        return;
-    s[at].rank = m->rank;
-    heap_push(heap, n_heap, heap_entry(m->rank, at));
+    if (find_merge(w, at))
+        heap_push(w->heap, &w->n_heap, heap_entry(w->s[at].rank, at));
 }
 
-static void merge_all(const struct bpe *b, struct bpe_symbol *s, uint64_t *heap, size_t n_heap)
+static void merge_all(struct bpe_word *w)
 {
-    while (n_heap) {
-        uint64_t top = heap_pop(heap, &n_heap);
+    struct bpe_symbol *s = w->s;
+    while (w->n_heap) {
+        uint64_t top = heap_pop(w->heap, &w->n_heap);
         int32_t at = (int32_t)(uint32_t)top;
-        if (s[at].id < 0 || s[at].rank != top >> 32)
+        if (s[at].id == MERGED || s[at].rank != top >> 32)
             continue;
         int32_t right = s[at].next;
-        s[at].id = merge_slot(b, s[at].id, s[right].id)->result;
+        s[at].id = s[at].result;
         s[at].next = s[right].next;
-        s[right].id = -1;
+        s[right].id = MERGED;
         if (s[at].next >= 0)
             s[s[at].next].prev = at;
-        renew_pair(b, s, at, heap, &n_heap);
+        renew_pair(w, at);
         if (s[at].prev >= 0)
-            renew_pair(b, s, s[at].prev, heap, &n_heap);
+            renew_pair(w, s[at].prev);
     }
+}
+
+/* A character that is no token: the tokens of its bytes, or the unknown one. */
+static bool add_character(const struct bpe *b, const char *c, int32_t n,
+                          struct bpe_scratch *scratch, struct token_list *out)
+{
+    bool after = scratch->after_unknown;
+    scratch->after_unknown = false;
+    for (int32_t i = 0; i < n; i++)
+        if (b->byte_token[(unsigned char)c[i]] < 0) {
+            scratch->after_unknown = true;
+            return b->unknown < 0 || after || token_list_add(out, b->unknown);
+        }
+    for (int32_t i = 0; i < n; i++)
+        if (!token_list_add(out, b->byte_token[(unsigned char)c[i]]))
+            return false;
+    return true;
+}
+
+static bool add_symbols(const struct bpe_word *w, int32_t first, struct bpe_scratch *scratch,
+                        struct token_list *out)
+{
+    for (int32_t i = first; i >= 0; i = w->s[i].next) {
+        if (w->s[i].id == NO_TOKEN) {
+            if (!add_character(w->b, w->text + i, symbol_end(w, i) - i, scratch, out))
+                return false;
+            continue;
+        }
+        scratch->after_unknown = false;
+        if (!token_list_add(out, w->s[i].id))
+            return false;
+    }
+    return true;
 }
 
 bool bpe_encode(const struct bpe *b, const char *word, size_t n, struct bpe_scratch *scratch,
                 struct token_list *out, struct err *e)
 {
-    int32_t whole = string_table_find(&b->words, word, n);
+    int32_t whole = b->ranks ? -1 : string_table_find(&b->words, word, n);
     if (whole >= 0)
         return token_list_add(out, whole) || err_set(e, ERR_MEMORY, "out of memory for token ids");
     if (!reserve(scratch, n, e))
         return false;
-    struct bpe_symbol *s = scratch->symbols;
-    int32_t first = start_symbols(b, word, n, s);
-    merge_all(b, s, scratch->heap, start_heap(b, s, first, scratch->heap));
-    for (int32_t i = first; i >= 0; i = s[i].next)
-        if (!token_list_add(out, s[i].id))
-            return err_set(e, ERR_MEMORY, "out of memory for token ids");
-    return true;
+    struct bpe_word w = {
+        .b = b, .text = word, .n = (int32_t)n, .s = scratch->symbols, .heap = scratch->heap};
+    int32_t first = b->ranks ? start_characters(&w) : start_bytes(&w);
+    start_heap(&w, first);
+    merge_all(&w);
+    return add_symbols(&w, first, scratch, out) ||
+           err_set(e, ERR_MEMORY, "out of memory for token ids");
 }

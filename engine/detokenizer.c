@@ -37,7 +37,9 @@ size_t detokenizer_add(struct detokenizer *d, const struct tokenizer *t, int32_t
         return 0;
     size_t n, at = 0;
     const char *piece = tokenizer_piece(t, id, &n);
-    for (size_t i = 0; i < n; i++)
+    size_t first = d->at_start && n && piece[0] == ' ' && tokenizer_adds_space(t);
+    d->at_start = d->at_start && n == 0;
+    for (size_t i = first; i < n; i++)
         at += add_byte(d, (unsigned char)piece[i], out + at);
     return at;
 }

@@ -1,5 +1,7 @@
 #include "special_tokens.h"
 
+#include "utf8.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,6 +54,8 @@ static void add_token(struct special_tokens *t, const struct gguf_str *piece, ui
                       int32_t id)
 {
     uint32_t node = 0;
+    if (piece->len == 0)
+        return;
     for (size_t i = piece->len; i-- > 0;) {
         unsigned char byte = (unsigned char)piece->data[i];
         uint32_t c = find_child(t, node, byte);
@@ -116,7 +120,8 @@ struct special_tokens *special_tokens_new(const struct gguf_str *pieces, const u
         *t = (struct special_tokens){.nodes = nodes, .n_nodes = 1};
         nodes[0].id = -1;
         for (size_t i = 0; i < n_vocab; i++)
-            if (kinds[i] != SPECIAL_NOT && pieces[i].len)
+            if (kinds[i] != SPECIAL_NOT &&
+                utf8_check(pieces[i].data, pieces[i].len) == pieces[i].len)
                 add_token(t, &pieces[i], kinds[i], (int32_t)i);
         if (link_nodes(t))
             return t;

@@ -21,7 +21,8 @@ enum special_kind {
 
 struct special_tokens;
 
-/* Keeps no pointer to the arrays, which have n_vocab entries. Empty pieces are left out. */
+/* Keeps no pointer to the arrays, which have n_vocab entries. Pieces that are empty or
+ * not UTF-8 are left out: a match must not cut a character of the text. */
 struct special_tokens *special_tokens_new(const struct gguf_str *pieces, const uint8_t *kinds,
                                           size_t n_vocab, struct err *e);
 void special_tokens_free(struct special_tokens *); /* NULL is fine */

@@ -1,4 +1,6 @@
 #include "tokenizer.h"
+
+#include "buf.h"
 #include "tokenizer_impl.h"
 #include "utf8.h"
 
@@ -29,6 +31,7 @@ void tokenizer_free(struct tokenizer *t)
     if (!t)
         return;
     bpe_free(&t->bpe);
+    free(t->spm);
     pretokenizer_free(t->pre);
     special_tokens_free(t->special);
     string_table_free(&t->texts);
@@ -43,6 +46,7 @@ struct encoding {
     const char *text;
     struct bpe_scratch scratch;
     struct special_matches matches;
+    struct buf normal; /* what SentencePiece makes of a part of the text */
     struct token_list *out;
     struct err *e;
 };
@@ -53,20 +57,43 @@ static bool encode_word(void *user, const char *word, size_t n)
     return bpe_encode(&x->t->bpe, word, n, &x->scratch, x->out, x->e);
 }
 
-/* What lies between special tokens is one run, whatever spans it crosses. */
+/* `where` tells whether the part starts and ends what lies between control tokens. */
+static bool encode_part(struct encoding *x, const char *part, size_t n, int where)
+{
+    const struct spm *spm = x->t->spm;
+    if (!spm)
+        return n == 0 || pretokenizer_split(x->t->pre, part, n, encode_word, x, x->e);
+    spm_normalise(spm, part, n, where, &x->normal);
+    if (x->normal.failed)
+        return err_set(x->e, ERR_MEMORY, "out of memory for a text of %zu bytes", n);
+    const char *s = x->normal.data;
+    for (size_t at = 0, end; at < x->normal.len; at = end) {
+        end = spm_part_end(spm, s, x->normal.len, at);
+        if (!encode_word(x, s + at, end - at))
+            return false;
+    }
+    return true;
+}
+
+/* What lies between special tokens is one run, whatever spans it crosses. For SentencePiece a
+ * text starts anew behind each control token; user-defined ones are part of a text. */
 static bool encode_matched(struct encoding *x, size_t n)
 {
     size_t done = 0;
+    int first = SPM_FIRST;
     for (size_t i = 0; i <= x->matches.n; i++) {
         const struct special_match *m = i < x->matches.n ? &x->matches.list[i] : NULL;
         size_t end = m ? m->start : n;
-        if (end > done &&
-            !pretokenizer_split(x->t->pre, x->text + done, end - done, encode_word, x, x->e))
+        bool ends = !m || x->t->kinds[m->id] == SPECIAL_CONTROL;
+        if ((end > done || (first && !ends)) &&
+            !encode_part(x, x->text + done, end - done, first | (ends ? SPM_LAST : 0)))
             return false;
         if (!m)
             break;
         if (!token_list_add(x->out, m->id))
             return err_set(x->e, ERR_MEMORY, "out of memory for token ids");
+        x->scratch.after_unknown = false;
+        first = ends ? SPM_FIRST : 0;
         done = m->end;
     }
     return true;
@@ -90,6 +117,7 @@ bool tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, enu
         out->n = before;
     special_matches_free(&x.matches);
     bpe_scratch_free(&x.scratch);
+    buf_free(&x.normal);
     return ok;
 }
 
@@ -132,4 +160,9 @@ bool tokenizer_adds_bos(const struct tokenizer *t)
 bool tokenizer_adds_eos(const struct tokenizer *t)
 {
     return t->adds_eos;
+}
+
+bool tokenizer_adds_space(const struct tokenizer *t)
+{
+    return t->spm && t->spm->add_prefix;
 }

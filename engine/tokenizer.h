@@ -40,7 +40,10 @@ void tokenizer_free(struct tokenizer *); /* NULL is fine */
 
 /* Appends the ids of text[n] to *out. The text must be valid UTF-8 (ERR_INVALID names the
  * byte offset). `spans` is read only under CONTROL_SPANS. Adds no BOS or EOS of its own.
- * On failure *out is as before. Bytes that the vocabulary has no token for give none. */
+ * On failure *out is as before. Bytes that the vocabulary has no token for give none.
+ *
+ * A tokenizer with scores (SentencePiece) may put a space before the text and behind each
+ * control token in it, where other text follows. */
 bool tokenizer_encode(const struct tokenizer *, const char *text, size_t n, enum control_rule,
                       const struct text_span *spans, size_t n_spans, struct token_list *out,
                       struct err *e);
@@ -59,13 +62,20 @@ int32_t tokenizer_bos(const struct tokenizer *);
 int32_t tokenizer_eos(const struct tokenizer *);
 bool tokenizer_adds_bos(const struct tokenizer *); /* the model wants BOS before every prompt */
 bool tokenizer_adds_eos(const struct tokenizer *);
+/* Encoding puts a space before a text, which decoding a whole text has to drop. */
+bool tokenizer_adds_space(const struct tokenizer *);
 
-/* Incremental detokeniser: ids in, whole UTF-8 characters out. Zeroed = new. Bytes of a
- * character that is not complete are held back; bytes that can never become valid come out as
- * U+FFFD (one for each maximal bad run, as Unicode recommends). No memory of its own. */
+/* Incremental detokeniser: ids in, whole UTF-8 characters out. Bytes of a character that is
+ * not complete are held back; bytes that can never become valid come out as U+FFFD (one for
+ * each maximal bad run, as Unicode recommends). No memory of its own.
+ *
+ * Zeroed = new, for ids that go on from others, as a model's answer does from its prompt.
+ * {.at_start = true} = new, for the ids of a whole text: where the tokenizer puts a space before
+ * every text, one that the first piece shown begins with is dropped. */
 struct detokenizer {
     char held[4];
     int n_held;
+    bool at_start;
 };
 enum { DETOKENIZER_MARGIN = 16 };
 /* Appends the new text to out, which has room for the piece's bytes * 3 + DETOKENIZER_MARGIN;

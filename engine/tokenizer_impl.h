@@ -5,6 +5,7 @@
 #include "bpe.h"
 #include "pretokenizer.h"
 #include "special_tokens.h"
+#include "spm.h"
 
 struct tokenizer {
     int32_t n_vocab;
@@ -16,7 +17,8 @@ struct tokenizer {
     bool adds_bos, adds_eos;
 
     struct special_tokens *special;
-    struct pretokenizer *pre;
+    struct pretokenizer *pre; /* splits text into words; NULL: the kind with scores, */
+    struct spm *spm;          /* which has this instead */
     struct bpe bpe;
 };
 

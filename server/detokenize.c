@@ -36,7 +36,7 @@ void detokenize_flush(struct detokenizer *d, struct buf *out)
 void detokenize_all(const struct tokenizer *t, const int32_t *ids, size_t n, bool skip_special,
                     struct buf *out)
 {
-    struct detokenizer d = {0};
+    struct detokenizer d = {.at_start = true};
     for (size_t i = 0; i < n; i++)
         detokenize_add(&d, t, ids[i], skip_special, out);
     detokenize_flush(&d, out);

@@ -14,7 +14,7 @@ const char *token_bytes(const struct tokenizer *, int32_t id, size_t *len);
 void detokenize_add(struct detokenizer *, const struct tokenizer *, int32_t id, bool skip_special,
                     struct buf *out);
 void detokenize_flush(struct detokenizer *, struct buf *out);
-/* A whole list, from a fresh start. */
+/* A whole text's ids. */
 void detokenize_all(const struct tokenizer *, const int32_t *ids, size_t n, bool skip_special,
                     struct buf *out);
 

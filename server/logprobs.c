@@ -92,7 +92,7 @@ static void list_token(const struct generation *g, struct lists *l, int32_t id, 
 static void list_prompt(const struct generation *g, const struct gen_prompt *p, struct lists *l)
 {
     const struct request *r = p->request;
-    struct detokenizer d = {0};
+    struct detokenizer d = {.at_start = true};
     struct buf text = {0};
     size_t offset = 0, counted = 0;
     for (int i = 0; i < r->n_prompt; i++) {

@@ -43,6 +43,15 @@ static size_t count(const struct tokenizer *t, const char *text)
     return n;
 }
 
+static int32_t last_id(const struct tokenizer *t, const char *text)
+{
+    struct token_list ids = {0};
+    assert_true(tokenizer_encode(t, text, strlen(text), CONTROL_ALL, NULL, 0, &ids, NULL));
+    int32_t id = ids.ids[ids.n - 1];
+    token_list_free(&ids);
+    return id;
+}
+
 static void every_known_pre_tokenizer_opens_and_an_unknown_one_is_named(void **state)
 {
     struct vocab_build v = {0};
@@ -186,12 +195,14 @@ static void odd_tokens_do_no_harm(void **state)
     int32_t raw = vocab_token(&v, "\xE6\xBC\xA2 x", T_NORMAL);    /* not in the alphabet */
     int32_t broken = vocab_token_n(&v, "a\xFF\xC4", 3, T_NORMAL); /* not UTF-8 */
     int32_t broken_control = vocab_token_n(&v, "\xFF\0", 2, T_CONTROL);
+    vocab_token(&v, "\xA9", T_USER); /* would cut a character of the text */
     int32_t first = vocab_token(&v, "twice", T_NORMAL), second = vocab_token(&v, "twice", T_NORMAL);
     int32_t control = vocab_token(&v, "ab", T_CONTROL); /* as an ordinary one is already */
     struct tokenizer *t = opened(&v, "llama-bpe");
     size_t n;
     assert_int_equal(count(t, "ab"), 1);
     assert_int_equal(count(t, "\xE6\xBC\xA2 x"), 5);
+    assert_int_equal(last_id(t, "\xC3\xA9"), 0xA9);
     assert_memory_equal(tokenizer_piece(t, raw, &n), "\xE6\xBC\xA2 x", 5);
     assert_memory_equal(tokenizer_piece(t, broken, &n), "a\xFF\xC4", 3);
     assert_memory_equal(tokenizer_piece(t, broken_control, &n), "\xFF", 2);

@@ -30,30 +30,62 @@ static struct gguf_str take_string(struct input *in)
     return s;
 }
 
-static struct tokenizer *take_tokenizer(struct input *in)
+/* Bits of the input's first byte. Of the byte-level kind: ordinary bytes, types that exist,
+ * merges that make their token, a BOS token (with
+ * scores: an unknown one). With scores: spaces are thinned, one goes before the text. */
+enum { BYTES = 1, TYPES = 2, MERGES = 4, BOS = 8, SCORED = 16, ONE_SPACE = 32, PREFIX = 64 };
+
+static struct tokenizer *take_scored(struct input *in, uint8_t how)
 {
     struct vocab_build v = {0};
-    uint8_t how = take(in);
+    if (how & BYTES)
+        vocab_bytes(&v);
+    for (size_t n = take(in) & 63; n; n--) {
+        char name[16 * 3];
+        size_t len = 0;
+        struct gguf_str s = take_string(in);
+        for (size_t i = 0; i < s.len; i++) { /* a bar is U+2581 */
+            bool mark = s.data[i] == '|';
+            memcpy(name + len, mark ? "\xE2\x96\x81" : s.data + i, mark ? 3 : 1);
+            len += mark ? 3 : 1;
+        }
+        float score = (float)(take(in) % 16);
+        buf_add(&v.scores, &score, sizeof score);
+        v.n_scores++;
+        vocab_token_n(&v, name, len, how & TYPES ? take(in) % 7 : T_NORMAL);
+    }
+    build_bool(&v.file, "tokenizer.ggml.add_space_prefix", how & PREFIX);
+    build_bool(&v.file, "tokenizer.ggml.remove_extra_whitespaces", how & ONE_SPACE);
+    if (how & BOS)
+        build_u32(&v.file, "tokenizer.ggml.unknown_token_id", take(in));
+    return vocab_open_scored(&v, NULL);
+}
+
+static struct tokenizer *take_tokenizer(struct input *in, uint8_t how)
+{
+    if (how & SCORED)
+        return take_scored(in, how);
+    struct vocab_build v = {0};
     size_t n_pre = 0;
     while (pretokenizer_name(n_pre))
         n_pre++;
     const char *pre = pretokenizer_name(take(in) % n_pre);
-    if (how & 1)
+    if (how & BYTES)
         vocab_start(&v);
     for (size_t n = take(in) & 31; n; n--) {
         struct gguf_str s = take_string(in);
-        vocab_token_n(&v, s.data, s.len, how & 2 ? take(in) % 7 : take(in));
+        vocab_token_n(&v, s.data, s.len, how & TYPES ? take(in) % 7 : take(in));
     }
     for (size_t n = take(in) & 31; n; n--) {
         char merge[20] = {0};
         struct gguf_str s = take_string(in);
         memcpy(merge, s.data, s.len);
-        if (how & 4 && strchr(merge + 1, ' ') && s.len > 2)
+        if (how & MERGES && strchr(merge + 1, ' ') && s.len > 2)
             vocab_merge(&v, merge);
         else
             vocab_merge_only(&v, merge);
     }
-    if (how & 8)
+    if (how & BOS)
         build_u32(&v.file, "tokenizer.ggml.bos_token_id", take(in));
     return vocab_open(&v, pre, NULL);
 }
@@ -61,7 +93,7 @@ static struct tokenizer *take_tokenizer(struct input *in)
 static void check_decoded(const struct tokenizer *t, const struct token_list *ids, const char *text,
                           size_t n)
 {
-    struct detokenizer d = {0};
+    struct detokenizer d = {.at_start = true};
     struct buf out = {0};
     for (size_t i = 0; i < ids->n; i++) {
         size_t len;
@@ -88,8 +120,16 @@ static bool has_every_byte(const struct tokenizer *t)
     return true;
 }
 
-static void check_text(const struct tokenizer *t, struct input *in)
+/* Decoding gives the text: with scores only where encoding takes and adds nothing. */
+static bool comes_back(uint8_t how, int rule, const char *text, size_t n)
 {
+    return !(how & SCORED) ||
+           (!(how & ONE_SPACE) && rule == CONTROL_NONE && !memmem(text, n, "\xE2\x96\x81", 3));
+}
+
+static void check_text(const struct tokenizer *t, uint8_t how, struct input *in)
+{
+    bool every_byte = has_every_byte(t);
     size_t a = take(in), b = take(in), n = in->left;
     struct text_span spans[2] = {{a, a + b / 2}, {a + b / 2, a + b}};
     for (int rule = CONTROL_NONE; rule <= CONTROL_SPANS; rule++) {
@@ -103,10 +143,11 @@ static void check_text(const struct tokenizer *t, struct input *in)
                 abort();
             size_t len;
             tokenizer_piece(t, ids.ids[i], &len);
-            if (rule == CONTROL_NONE && tokenizer_is_control(t, ids.ids[i]) && len != 1)
+            if (rule == CONTROL_NONE && tokenizer_is_control(t, ids.ids[i]) &&
+                (how & SCORED ? every_byte : len != 1))
                 abort();
         }
-        if (ok && has_every_byte(t))
+        if (ok && every_byte && comes_back(how, rule, (const char *)in->at, n))
             check_decoded(t, &ids, (const char *)in->at, n);
         token_list_free(&ids);
     }
@@ -116,9 +157,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct input in = {data, size};
-    struct tokenizer *t = take_tokenizer(&in);
+    uint8_t how = take(&in);
+    struct tokenizer *t = take_tokenizer(&in, how);
     if (t)
-        check_text(t, &in);
+        check_text(t, how, &in);
     tokenizer_free(t);
     return 0;
 }

@@ -1,0 +1,149 @@
+/* SentencePiece byte pair encoding from GGUF ("llama"): the score of a token says how early it
+ * is made. Names are text with U+2581 for a space; byte tokens are named <0x00> to <0xFF>. */
+#include "tokenizer_gguf.h"
+#include "utf8.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char SCORES[] = "tokenizer.ggml.scores";
+
+static bool start(struct loading *l)
+{
+    struct spm *spm = l->t->spm = calloc(1, sizeof *spm);
+    if (!spm)
+        return err_set(l->e, ERR_MEMORY, "out of memory for a tokenizer");
+    return gguf_bool_or(l->g, "tokenizer.ggml.add_space_prefix", true, &spm->add_prefix, l->e) &&
+           gguf_bool_or(l->g, "tokenizer.ggml.remove_extra_whitespaces", false, &spm->one_space,
+                        l->e);
+}
+
+static int hex_digit(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* The byte that a token named <0x0A> stands for, or -1. */
+static int named_byte(struct gguf_str name)
+{
+    if (name.len != 6 || memcmp(name.data, "<0x", 3) != 0 || name.data[5] != '>')
+        return -1;
+    int high = hex_digit(name.data[3]), low = hex_digit(name.data[4]);
+    return high < 0 || low < 0 ? -1 : high * 16 + low;
+}
+
+/* Text to be merged holds U+2581 where it had spaces. So a name with a plain space, which some
+ * converters write for runs of them, is never met; it can only be printed. */
+static int64_t piece(struct loading *l, int32_t id, char *out)
+{
+    struct gguf_str name = l->names[id];
+    bool plain_space = memchr(name.data, ' ', name.len);
+    if (l->t->kinds[id] == SPECIAL_CONTROL)
+        return -1;
+    if (l->types[id] == TYPE_BYTE) {
+        int byte = named_byte(name);
+        *out = (char)byte;
+        return byte < 0 ? -1 : 1;
+    }
+    if (plain_space)
+        l->t->kinds[id] = SPECIAL_NOT;
+    l->whole[id] = l->t->kinds[id] == SPECIAL_NOT && l->types[id] != TYPE_UNUSED && !plain_space &&
+                   name.len > 0 && utf8_check(name.data, name.len) == name.len;
+    return (int64_t)spm_spaces(name, out);
+}
+
+struct scored {
+    float score;
+    int32_t id;
+};
+
+/* Best first; then by id, so that of equal texts the last is added last. */
+static int compare_scored(const void *a, const void *b)
+{
+    const struct scored *x = a, *y = b;
+    if (x->score != y->score)
+        return x->score > y->score ? -1 : 1;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+/* The tokens that text can make, sorted. */
+static bool list_tokens(struct loading *l, const char *scores, struct scored *list, int32_t *n)
+{
+    *n = 0;
+    for (int32_t i = 0; i < l->t->n_vocab; i++) {
+        struct scored x = {.id = i};
+        memcpy(&x.score, scores + (size_t)i * 4, 4);
+        if (!l->whole[i])
+            continue;
+        if (isnan(x.score))
+            return err_set(l->e, ERR_INVALID, "%s[%d] is not a number", SCORES, i);
+        if (l->t->pieces[i].len > BPE_LONGEST_TEXT)
+            return err_set(l->e, ERR_LIMIT, "token %d has %zu bytes: at most %d", i,
+                           l->t->pieces[i].len, BPE_LONGEST_TEXT);
+        list[(*n)++] = x;
+    }
+    qsort(list, (size_t)*n, sizeof *list, compare_scored);
+    return true;
+}
+
+static bool add_tokens(struct loading *l, const char *scores)
+{
+    int32_t n;
+    struct scored *list = malloc((size_t)l->t->n_vocab * sizeof *list);
+    if (!list)
+        return tokenizer_load_oom(l);
+    bool ok = list_tokens(l, scores, list, &n);
+    uint32_t rank = 0;
+    for (int32_t i = 0; ok && i < n; i++) {
+        rank += i > 0 && list[i].score != list[i - 1].score;
+        bpe_add_text(&l->t->bpe, list[i].id, rank);
+        spm_note_token(l->t->spm, l->t->pieces[list[i].id]);
+    }
+    free(list);
+    return ok;
+}
+
+static bool set_fallback(struct loading *l)
+{
+    struct bpe *bpe = &l->t->bpe;
+    for (int32_t i = l->t->n_vocab; i-- > 0;) { /* of several the first one counts */
+        int byte = l->types[i] == TYPE_BYTE ? named_byte(l->names[i]) : -1;
+        if (byte >= 0)
+            bpe->byte_token[byte] = i;
+        if (l->types[i] == TYPE_UNKNOWN)
+            bpe->unknown = i;
+    }
+    int32_t id;
+    if (!tokenizer_load_id(l, "tokenizer.ggml.unknown_token_id", &id))
+        return false;
+    if (id >= 0)
+        bpe->unknown = id;
+    if (bpe->unknown == l->t->bos || bpe->unknown == l->t->eos)
+        bpe->unknown = -1; /* no text may end itself */
+    return true;
+}
+
+static bool finish(struct loading *l)
+{
+    const void *scores;
+    uint64_t n;
+    if (!gguf_has(l->g, SCORES))
+        return err_set(l->e, ERR_INVALID, "%s is absent: it says which tokens are made first",
+                       SCORES);
+    if (!gguf_array(l->g, SCORES, GGUF_F32, &scores, &n, l->e))
+        return false;
+    if (n != (uint64_t)l->t->n_vocab)
+        return err_set(l->e, ERR_INVALID, "%s has %llu entries for %d tokens: expected as many",
+                       SCORES, (unsigned long long)n, l->t->n_vocab);
+    return bpe_init_by_text(&l->t->bpe, l->t->pieces, (size_t)l->t->n_vocab, l->e) &&
+           add_tokens(l, scores) && set_fallback(l);
+}
+
+static bool adds_bos(const struct loading *l)
+{
+    (void)l;
+    return true;
+}
+
+const struct tokenizer_kind tokenizer_kind_spm = {"llama", start, piece, finish, adds_bos};
