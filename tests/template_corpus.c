@@ -1,10 +1,11 @@
 /* template_corpus.c: renders a corpus of chat templates and compares with jinja2's results.
  *
- * usage: template_corpus DIR [-v] [NAME…]: DIR holds _contexts.json and NAME.json as
- * golden/README.md describes them. Prints one line a template that fails, then the sums;
- * -v prints every case that fails. */
+ * usage: template_corpus [-v] [NAME…]. The folder templates/ of the corpora (test_data.h) holds
+ * _contexts.json and NAME.json as golden/README.md describes them. Prints one line a template
+ * that fails, then the sums; -v prints every case that fails. */
 #include "template.h"
 #include "template_tail.h"
+#include "test_data.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -20,7 +21,7 @@ static bool verbose;
 
 static json_t *load(const char *dir, const char *name)
 {
-    char path[4096];
+    char path[5000];
     json_error_t e;
     snprintf(path, sizeof path, "%s/%s", dir, name);
     json_t *j = json_load_file(path, JSON_ALLOW_NUL, &e);
@@ -150,27 +151,19 @@ static int64_t parse_time(const json_t *now)
 
 int main(int argc, char **argv)
 {
-    char fallback[4096] = "";
-    const char *root = getenv("TOKEND_CORPUS"), *dir = argc > 1 ? argv[1] : NULL;
-    if (!dir && root) {
-        snprintf(fallback, sizeof fallback, "%s/templates", root);
-        dir = fallback;
-    }
-    DIR *d = dir ? opendir(dir) : NULL;
+    char dir[4500];
+    snprintf(dir, sizeof dir, "%s/templates", test_corpus());
+    DIR *d = opendir(dir);
     if (!d) {
-        printf("SKIPPED: the corpus of chat templates is not at %s\n", dir ? dir : "TOKEND_CORPUS");
+        printf("SKIPPED: no corpus of chat templates in %s (set TOKEND_CORPUS)\n", dir);
         return 77;
     }
-    int first = 2;
-    if (argc > 2 && strcmp(argv[2], "-v") == 0) {
-        verbose = true;
-        first = 3;
-    }
+    verbose = argc > 1 && strcmp(argv[1], "-v") == 0;
     json_t *contexts = load(dir, "_contexts.json");
     int64_t now = parse_time(json_object_get(contexts, "now"));
     struct sums sums = {0};
     for (struct dirent *f = readdir(d); f; f = readdir(d))
-        if (wanted(f->d_name, argc > first ? argc - first : 0, argv + first))
+        if (wanted(f->d_name, argc - 1 - verbose, argv + 1 + verbose))
             run_template(dir, f->d_name, contexts, now, &sums);
     closedir(d);
     json_decref(contexts);

@@ -123,6 +123,8 @@ static bool read_spec(struct braces *f, const struct str *s, struct format_spec 
     if (i < s->n && s->s[i] == '0') {
         out->zero = true;
         i++;
+        if (out->fill != s->s) /* it names no character of its own */
+            out->fill = "0";
     }
     i = read_digits(s, i, &out->width);
     if (i < s->n && (s->s[i] == ',' || s->s[i] == '_'))
