@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "cpu_rig.h"
 #include "test.h"
@@ -464,6 +466,25 @@ static void host_work_runs_each_item_once(void **state)
     b->ops->close(b);
 }
 
+static double processor_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void idle_helpers_take_no_processor_time(void **state)
+{
+    struct backend *b = rig_open("generic", 3, 1, 1, 1);
+    int calls[9] = {0};
+    b->ops->host_for(b, count_call, calls, 9);
+    usleep(50000); /* they spin a little first */
+    double before = processor_seconds();
+    usleep(300000);
+    assert_true(processor_seconds() - before < 0.03);
+    b->ops->close(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -477,6 +498,7 @@ int main(void)
         cmocka_unit_test(a_pool_of_a_wrong_shape_is_refused),
         cmocka_unit_test(memory_counts_what_was_taken),
         cmocka_unit_test(host_work_runs_each_item_once),
+        cmocka_unit_test(idle_helpers_take_no_processor_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
