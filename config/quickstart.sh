@@ -26,7 +26,7 @@ log=$(mktemp)
 build/tokend serve "$model" --port "$port" 2>"$log" &
 server=$!
 trap 'kill $server 2>/dev/null || true; wait $server 2>/dev/null || true; rm -f "$log"' EXIT
-until curl -sf "http://127.0.0.1:$port/health" >/dev/null; do
+until grep -q "listening on" "$log"; do
     if ! kill -0 $server 2>/dev/null; then
         cat "$log" >&2
         exit 1

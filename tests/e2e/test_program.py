@@ -1,0 +1,155 @@
+"""The program from its command line: help, errors, bench, quickstart, the lines at start."""
+import json
+import os
+import re
+import signal
+import subprocess
+import threading
+
+import httpx
+import pytest
+from tokend import MODEL, PROGRAM, Tokend, free_port
+
+ROOT = os.path.join(os.path.dirname(__file__), "..", "..")
+SMALL = os.path.join(ROOT, "tests", "data", "llama_k.Q4_1.gguf")
+
+
+def run(*args, timeout=120, **kwargs):
+    return subprocess.run([PROGRAM, *args], capture_output=True, text=True, timeout=timeout, **kwargs)
+
+
+def test_help_names_the_commands_and_every_setting():
+    assert "serve MODEL" in run("--help").stdout
+    text = run("serve", "--help").stdout
+    for flag in ("--host", "--port", "--max-model-len", "--kv-cache-memory", "--[no-]enable-prefix-caching"):
+        assert flag in text
+
+
+def test_an_unknown_command_is_refused_with_the_usage():
+    r = run("sevre")
+    assert r.returncode == 2 and 'unknown command "sevre"' in r.stderr and "usage:" in r.stderr
+
+
+@pytest.mark.parametrize("flags, message", [
+    (("--port", "99999"), "--port 99999: expected 1 to 65535"),
+    (("--host", "0.0.0.0"), "--allow-unauthenticated"),
+    (("--prot", "1"), "unknown flag --prot"),
+])
+def test_a_wrong_flag_is_told_what_would_be_right(flags, message):
+    r = run("serve", SMALL, *flags)
+    assert r.returncode == 2 and message in r.stderr
+
+
+@pytest.mark.parametrize("model, message", [
+    ("/nowhere/model.gguf", "No such file"),
+    (ROOT, "directory"),
+    (__file__, "GGUF"),
+])
+def test_a_file_that_is_no_model_is_refused_with_its_name(model, message):
+    r = run("serve", model, "--port", str(free_port()))
+    assert r.returncode == 1 and message in r.stderr and model in r.stderr
+
+
+def test_a_context_that_memory_does_not_hold_is_refused_with_the_numbers():
+    r = run("serve", MODEL, "--port", str(free_port()), "--max-model-len", "8192", "--kv-cache-memory", "16MiB")
+    assert r.returncode == 1 and "8192" in r.stderr and "--max-model-len" in r.stderr
+
+
+def test_a_port_in_use_is_refused():
+    with Tokend(model=SMALL) as server:
+        r = run("serve", SMALL, "--port", str(server.port))
+        assert r.returncode == 1 and str(server.port) in r.stderr
+
+
+def test_start_prints_the_model_the_memory_budget_and_what_fits():
+    with Tokend("--kv-cache-memory", "64MiB", "--max-num-seqs", "8") as server:
+        log = server.output()
+    assert re.search(r"model: .* 30 layers", log)
+    assert re.search(r"memory: weights 9\d\.\d MiB, KV pages 6[34]\.\d MiB \(22\.5 KiB a token, F16\), activations", log)
+    assert re.search(r"fits: \d+ tokens in \d+ pages of 16", log)
+    assert re.search(r"context: \d+ tokens, what the KV cache holds; the model allows 8192", log)
+
+
+def test_settings_come_from_environment_and_file(tmp_path):
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"served-model-name": "from-file", "log-format": "json"}))
+    os.environ["TOKEND_SERVED_MODEL_NAME"] = "from-environment"
+    try:
+        with Tokend("--config", str(config), model=SMALL) as server:
+            assert server.name == "from-environment"
+            for line in server.output().splitlines():
+                assert set(json.loads(line)) == {"time", "level", "message"}
+    finally:
+        del os.environ["TOKEND_SERVED_MODEL_NAME"]
+
+
+def test_bench_prints_one_json_line_a_sample():
+    r = run("bench", SMALL, "--threads", "1", "--prompt", "16,32", "--generate", "8", "--depth", "0,64",
+            "--batch", "1,2", "--repeat", "2", "--json")
+    assert r.returncode == 0, r.stderr
+    samples = [json.loads(line) for line in r.stdout.splitlines()]
+    assert {s["test"] for s in samples} == {"prefill", "decode"}
+    for s in samples:
+        assert {"test", "prompt", "generate", "depth", "batch", "tokens_per_second"} <= set(s)
+        assert s["tokens_per_second"] > 0
+    assert {s["prompt"] for s in samples if s["test"] == "prefill"} == {16, 32}
+    assert {s["depth"] for s in samples} == {0, 64} and {s["batch"] for s in samples} == {1, 2}
+
+
+def test_bench_prints_a_table_and_refuses_what_is_no_number():
+    assert "prefill" in run("bench", SMALL, "--prompt", "8", "--generate", "4", "--repeat", "1").stdout
+    r = run("bench", SMALL, "--prompt", "8x")
+    assert r.returncode == 2 and "--prompt" in r.stderr
+
+
+def test_quickstart_ends_with_a_sensible_answer():
+    if os.path.realpath(PROGRAM) != os.path.realpath(os.path.join(ROOT, "build", "tokend")):
+        pytest.skip("quickstart runs build/tokend, which is not the program under test")
+    r = subprocess.run(["bash", os.path.join(ROOT, "config", "quickstart.sh"), "--once", "--port",
+                        str(free_port())], capture_output=True, text=True, timeout=600)
+    assert r.returncode == 0, r.stderr
+    answer = r.stdout.strip().splitlines()[-1]
+    assert "sky" in answer and answer.endswith(".")
+
+
+def test_the_first_sigterm_drains_and_the_second_quits():
+    with Tokend("--drain-timeout", "60") as server:
+        body = {"prompt": "Once", "max_tokens": 4000, "ignore_eos": True, "stream": True}
+        with httpx.stream("POST", server.url + "/v1/completions", json=body, timeout=60) as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            server.process.send_signal(signal.SIGTERM)
+            server.until(lambda: server.http.get("/health").status_code == 503)
+            refused = server.http.post("/v1/completions", json={"prompt": "a"})
+            assert refused.status_code == 503 and refused.json()["error"]["code"] == "draining"
+            assert next(line for line in lines if line).startswith("data: {")
+            server.process.send_signal(signal.SIGTERM)
+            assert server.process.wait(10) == 0
+
+
+def test_64_streams_run_together_and_leave_nothing_behind():
+    def one(server, i, out):
+        body = {"prompt": f"Story {i}:", "max_tokens": 64 + i % 32, "ignore_eos": True, "seed": i, "stream": True,
+                "stream_options": {"include_usage": True}}
+        n, first, end = 0, None, None
+        with httpx.stream("POST", server.url + "/v1/completions", json=body, timeout=300) as stream:
+            for line in stream.iter_lines():
+                if line.startswith("data: {"):
+                    event = json.loads(line[6:])
+                    with lock:
+                        clock[0] += 1
+                        first, end = first or clock[0], clock[0]
+                    n = (event.get("usage") or {}).get("completion_tokens", n)
+        out[i] = (first, end, n)
+
+    lock, clock, out = threading.Lock(), [0], {}
+    with Tokend() as server:
+        threads = [threading.Thread(target=one, args=(server, i, out)) for i in range(64)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        assert [out[i][2] for i in range(64)] == [64 + i % 32 for i in range(64)]
+        assert max(first for first, _, _ in out.values()) < min(end for _, end, _ in out.values())
+        server.until(lambda: server.metric("tokend:pages", state="in_use") == 0)
+        assert server.metric("vllm:num_requests_running") == 0
