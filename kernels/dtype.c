@@ -1,12 +1,18 @@
 #include "dtype.h"
 
+#include "quant_block.h"
+
 #include <assert.h>
 #include <string.h>
 #include <strings.h>
 
 static const struct dtype_info infos[DTYPE_COUNT] = {
-    [DTYPE_F32] = {"F32", 1, 4},     [DTYPE_F16] = {"F16", 1, 2},     [DTYPE_BF16] = {"BF16", 1, 2},
-    [DTYPE_Q8_0] = {"Q8_0", 32, 34}, [DTYPE_Q4_1] = {"Q4_1", 32, 20},
+    [DTYPE_F32] = {"F32", 1, 4},       [DTYPE_F16] = {"F16", 1, 2},
+    [DTYPE_BF16] = {"BF16", 1, 2},     [DTYPE_Q8_0] = {"Q8_0", 32, 34},
+    [DTYPE_Q4_1] = {"Q4_1", 32, 20},   [DTYPE_Q4_0] = {"Q4_0", 32, 18},
+    [DTYPE_Q5_0] = {"Q5_0", 32, 22},   [DTYPE_Q5_1] = {"Q5_1", 32, 24},
+    [DTYPE_Q4_K] = {"Q4_K", 256, 144}, [DTYPE_Q5_K] = {"Q5_K", 256, 176},
+    [DTYPE_Q6_K] = {"Q6_K", 256, 210},
 };
 
 const struct dtype_info *dtype_info(enum dtype t)
@@ -115,23 +121,13 @@ static void bf16_row(const uint8_t *src, float *dst, int64_t n)
         dst[i] = bf16_to_f32(load_u16(src + 2 * i));
 }
 
-static void q8_0_row(const uint8_t *src, float *dst, int64_t n)
+static void quantised_row(enum dtype t, const uint8_t *src, float *dst, int64_t n)
 {
-    for (int64_t b = 0; b < n / 32; b++, src += 34, dst += 32) {
-        float d = f16_to_f32(load_u16(src));
-        for (int i = 0; i < 32; i++)
-            dst[i] = d * (float)(int8_t)src[2 + i];
-    }
-}
-
-static void q4_1_row(const uint8_t *src, float *dst, int64_t n)
-{
-    for (int64_t b = 0; b < n / 32; b++, src += 20, dst += 32) {
-        float d = f16_to_f32(load_u16(src)), m = f16_to_f32(load_u16(src + 2));
-        for (int i = 0; i < 16; i++) {
-            dst[i] = d * (float)(src[4 + i] & 15) + m;
-            dst[i + 16] = d * (float)(src[4 + i] >> 4) + m;
-        }
+    const struct dtype_info *info = dtype_info(t);
+    struct quant_block block;
+    for (; n > 0; n -= info->block_elems, src += info->block_bytes, dst += info->block_elems) {
+        quant_unpack(t, src, &block);
+        quant_values(t, &block, dst);
     }
 }
 
@@ -148,13 +144,7 @@ void dtype_to_f32(enum dtype t, const void *src, float *dst, int64_t n)
     case DTYPE_BF16:
         bf16_row(src, dst, n);
         break;
-    case DTYPE_Q8_0:
-        q8_0_row(src, dst, n);
-        break;
-    case DTYPE_Q4_1:
-        q4_1_row(src, dst, n);
-        break;
-    case DTYPE_COUNT:
-        break;
+    default:
+        quantised_row(t, src, dst, n);
     }
 }

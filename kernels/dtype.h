@@ -15,6 +15,12 @@ enum dtype {
     DTYPE_BF16,
     DTYPE_Q8_0, /* 32 values: f16 d, i8 q[32];            value = d*q */
     DTYPE_Q4_1, /* 32 values: f16 d, f16 m, u8 qs[16];    value = d*q + m; low nibbles first */
+    DTYPE_Q4_0, /* 32 values: f16 d, u8 qs[16];           value = d*(q - 8) */
+    DTYPE_Q5_0, /* 32 values: f16 d, u32 h, u8 qs[16];    value = d*(q - 16); h: the fifth bits */
+    DTYPE_Q5_1, /* 32 values: f16 d, f16 m, u32 h, u8 qs[16]; value = d*q + m */
+    DTYPE_Q4_K, /* 256 values: f16 d, f16 m, 6-bit s[8], t[8]; value = d*s*q - m*t, s of each 32 */
+    DTYPE_Q5_K, /* as Q4_K, with fifth bits */
+    DTYPE_Q6_K, /* 256 values: 6-bit q, i8 s[16], f16 d;  value = d*s*(q - 32), s of each 16 */
     DTYPE_COUNT
 };
 

@@ -141,6 +141,7 @@ static void rows_take_whole_blocks(void **state)
     assert_int_equal(dtype_row_bytes(DTYPE_BF16, 3), 6);
     assert_int_equal(dtype_row_bytes(DTYPE_Q8_0, 64), 68);
     assert_int_equal(dtype_row_bytes(DTYPE_Q4_1, 96), 60);
+    assert_int_equal(dtype_row_bytes(DTYPE_Q6_K, 512), 420);
     assert_int_equal(dtype_row_bytes(DTYPE_F16, 1ll << 40), 1ll << 41);
 }
 

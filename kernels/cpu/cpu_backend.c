@@ -32,7 +32,7 @@ static void repack_one(void *arg, int panel)
 
 static bool check_matrix(enum dtype t, int64_t rows, int64_t cols, struct err *e)
 {
-    if ((unsigned)t >= DTYPE_COUNT)
+    if ((unsigned)t > DTYPE_Q4_1)
         return err_set(e, ERR_UNSUPPORTED, "type %d: the CPU backend has no such type", (int)t);
     if (rows < 1 || cols < 1 || rows > INT_MAX / 2 || cols > INT_MAX / 64)
         return err_set(e, ERR_INVALID,
