@@ -80,12 +80,28 @@ static struct weight *give(struct loader *l, const char *name, enum dtype type, 
 static struct weight *load_vector(struct loader *l, const char *name, int64_t width)
 {
     const struct gguf_tensor *t = find(l, name, 1, width, 1);
-    return t ? give(l, name, t->dtype, 1, width, t->data) : NULL;
+    if (t && class_of(t->dtype) == CLASS_QUANTISED)
+        l->ok = gguf_err(l->g, l->e, ERR_UNSUPPORTED,
+                         "tensor %s is of type %s, expected F32, F16 or BF16: norms and biases "
+                         "are not quantised",
+                         name, t->type_name);
+    return l->ok ? give(l, name, t->dtype, 1, width, t->data) : NULL;
+}
+
+/* A weight of one row is a vector to the backend, which multiplies nothing with it. */
+static const struct gguf_tensor *find_matrix(struct loader *l, const char *name, int64_t rows,
+                                             int64_t cols)
+{
+    const struct gguf_tensor *t = find(l, name, rows, cols, 2);
+    if (t && rows < 2)
+        l->ok = gguf_err(l->g, l->e, ERR_UNSUPPORTED, "tensor %s has one row, expected two or more",
+                         name);
+    return l->ok ? t : NULL;
 }
 
 static struct matrix load_matrix(struct loader *l, const char *name, int64_t rows, int64_t cols)
 {
-    const struct gguf_tensor *t = find(l, name, rows, cols, 2);
+    const struct gguf_tensor *t = find_matrix(l, name, rows, cols);
     if (!t)
         return (struct matrix){0};
     return (struct matrix){give(l, name, t->dtype, rows, cols, t->data), class_of(t->dtype)};
@@ -94,7 +110,7 @@ static struct matrix load_matrix(struct loader *l, const char *name, int64_t row
 /* A quantised tensor as float32 weights: for the partner of a float tensor. */
 static struct matrix load_widened(struct loader *l, const char *name, int64_t rows, int64_t cols)
 {
-    const struct gguf_tensor *t = find(l, name, rows, cols, 2);
+    const struct gguf_tensor *t = find_matrix(l, name, rows, cols);
     if (!t)
         return (struct matrix){0};
     float *f = malloc((size_t)rows * (size_t)cols * sizeof *f);

@@ -1,0 +1,52 @@
+/* A model file with some bytes changed: it is refused with a message, or loads and runs a step.
+ * Run it: tests/fuzz/run.sh model [SECONDS] */
+#include "log.h"
+#include "model_rig.h"
+
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+enum { N_KINDS = 5, MAX_CHANGES = 64 };
+static struct gguf_build seeds[2 * N_KINDS]; /* every type of matrix, without and with biases */
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    static const uint32_t types[N_KINDS] = {0, 1, 3, 8, 30};
+    log_setup(LOG_ERROR, LOG_TEXT);
+    for (int i = 0; i < 2 * N_KINDS; i++) {
+        struct model_sizes s = model_tiny;
+        s.biases = i >= N_KINDS;
+        build_model(&seeds[i], &s, types[i % N_KINDS]);
+        fill_model(&seeds[i]);
+    }
+    return 0;
+}
+
+static void must_run_or_say_why(const unsigned char *bytes, size_t n)
+{
+    struct err e = {0};
+    if (!model_rig_run(bytes, n, &e) && (e.code == ERR_NONE || !e.msg[0]))
+        abort();
+}
+
+/* The first byte says of which file, or that the rest is one; then come places (two bytes,
+ * within the header mostly) and what to put there. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+    if (n == 0)
+        return 0;
+    if (data[0] >= 2 * N_KINDS) {
+        must_run_or_say_why(data + 1, n - 1);
+        return 0;
+    }
+    const struct gguf_build *seed = &seeds[data[0]];
+    unsigned char *file = malloc(seed->file.len);
+    if (!file)
+        abort();
+    memcpy(file, seed->file.data, seed->file.len);
+    for (size_t i = 1; i + 3 <= n && i < MAX_CHANGES * 3; i += 3)
+        file[(data[i] | (size_t)data[i + 1] << 8) % seed->file.len] = data[i + 2];
+    must_run_or_say_why(file, seed->file.len);
+    free(file);
+    return 0;
+}

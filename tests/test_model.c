@@ -1,0 +1,166 @@
+/* A model file may say anything about its tensors: it is refused with a message or it runs. */
+#include "model_rig.h"
+
+#include "test.h"
+
+enum { N_TYPES = 44 }; /* ggml's numbers and some that mean nothing */
+
+static const uint32_t matrix_types[] = {0, 1, 3, 8, 30};
+static const size_t n_matrix_types = sizeof matrix_types / sizeof *matrix_types;
+
+static void tiny(struct gguf_build *b, uint32_t type)
+{
+    build_model(b, &model_tiny, type);
+    fill_model(b);
+}
+
+/* Where tensor i's entry says its dims (their number just before) and, behind, its type. */
+struct entry {
+    char name[64];
+    unsigned char *dims;
+    int n_dims;
+};
+
+static struct entry entry_at(struct gguf_build *b, int i)
+{
+    unsigned char *at = (unsigned char *)b->file.data + 24 + b->keys.len;
+    for (;; i--) {
+        struct entry y = {0};
+        uint64_t len;
+        uint32_t n_dims;
+        memcpy(&len, at, sizeof len);
+        memcpy(y.name, at + 8, len);
+        memcpy(&n_dims, at + 8 + len, sizeof n_dims);
+        y.n_dims = (int)n_dims;
+        y.dims = at + 8 + len + 4;
+        if (i == 0)
+            return y;
+        at = y.dims + n_dims * 8 + 4 + 8;
+    }
+}
+
+/* An error says which tensor, or an answer comes: no third. */
+static bool runs_or_says_why(const struct gguf_build *b, const char *name)
+{
+    struct err e = {0};
+    if (model_rig_run(b->file.data, b->file.len, &e))
+        return true;
+    assert_int_not_equal(e.code, ERR_NONE);
+    assert_contains(e.msg, name);
+    return false;
+}
+
+static void a_tiny_model_runs_with_matrices_of_every_type(void **state)
+{
+    for (size_t t = 0; t < n_matrix_types; t++) {
+        struct gguf_build b = {0};
+        struct err e = {0};
+        tiny(&b, matrix_types[t]);
+        if (!model_rig_run(b.file.data, b.file.len, &e))
+            fail_msg("type %u: %s", matrix_types[t], e.msg);
+        build_free(&b);
+    }
+}
+
+static void a_quantised_norm_or_bias_is_refused_by_name(void **state)
+{
+    static const uint32_t quantised[] = {3, 8};
+    struct gguf_build b = {0};
+    tiny(&b, 0);
+    for (int i = 0; i < (int)b.n_tensors; i++) {
+        struct entry y = entry_at(&b, i);
+        for (size_t t = 0; y.n_dims == 1 && t < 2; t++) {
+            struct err e = {0};
+            memcpy(y.dims + 8, &quantised[t], 4);
+            assert_false(model_rig_run(b.file.data, b.file.len, &e));
+            assert_contains(e.msg, y.name);
+            uint64_t width;
+            memcpy(&width, y.dims, sizeof width);
+            if (width % 32 == 0) { /* others hold no whole block, which is said first */
+                assert_contains(e.msg, quantised[t] == 8 ? "Q8_0" : "Q4_1");
+                assert_contains(e.msg, "expected F32");
+            }
+            memset(y.dims + 8, 0, 4);
+        }
+    }
+    build_free(&b);
+}
+
+static void any_type_of_any_tensor_runs_or_is_refused(void **state)
+{
+    int n_run = 0;
+    for (size_t t = 0; t < n_matrix_types; t++) {
+        struct gguf_build b = {0};
+        tiny(&b, matrix_types[t]);
+        for (int i = 0; i < (int)b.n_tensors; i++) {
+            struct entry y = entry_at(&b, i);
+            unsigned char *at = y.dims + y.n_dims * 8;
+            uint32_t was;
+            memcpy(&was, at, sizeof was);
+            for (uint32_t type = 0; type < N_TYPES; type++) {
+                memcpy(at, &type, sizeof type);
+                n_run += runs_or_says_why(&b, y.name);
+            }
+            memcpy(at, &was, sizeof was);
+        }
+        build_free(&b);
+    }
+    assert_true(n_run > 300); /* the types that are right, and mixed ones */
+}
+
+static void any_dim_of_any_tensor_runs_or_is_refused(void **state)
+{
+    static const uint64_t dims[] = {0,  1,  2,   3,          8,          16,        31,        32,
+                                    33, 64, 128, UINT32_MAX, 1ull << 40, INT64_MAX, UINT64_MAX};
+    for (size_t t = 0; t < n_matrix_types; t++) {
+        struct gguf_build b = {0};
+        tiny(&b, matrix_types[t]);
+        for (int i = 0; i < (int)b.n_tensors; i++) {
+            struct entry y = entry_at(&b, i);
+            for (int d = 0; d < y.n_dims; d++) {
+                uint64_t was;
+                memcpy(&was, y.dims + d * 8, sizeof was);
+                for (size_t k = 0; k < sizeof dims / sizeof *dims; k++) {
+                    memcpy(y.dims + d * 8, &dims[k], sizeof dims[k]);
+                    runs_or_says_why(&b, "");
+                }
+                memcpy(y.dims + d * 8, &was, sizeof was);
+            }
+        }
+        build_free(&b);
+    }
+}
+
+static void odd_sizes_run_or_are_refused(void **state)
+{
+    static const uint32_t sizes[] = {1, 2, 3, 16, 17, 33};
+    enum { N = sizeof sizes / sizeof *sizes };
+    for (int i = 0; i < N * N * N; i++) {
+        const struct model_sizes s = {.n_vocab = sizes[i % N],
+                                      .n_embd = sizes[i / N % N],
+                                      .n_ff = sizes[i / N / N],
+                                      .n_heads = 3,
+                                      .n_kv_heads = i % 2 ? 3 : 1,
+                                      .head_dim = i % 3 ? 2 : 6,
+                                      .biases = i % 5 > 1};
+        struct gguf_build b = {0};
+        build_model(&b, &s, i % 2);
+        fill_model(&b);
+        bool one_row = s.n_vocab == 1 || s.n_embd == 1 || s.n_ff == 1;
+        if (runs_or_says_why(&b, "one row") == one_row)
+            fail_msg("vocabulary %u, width %u, feed-forward %u", s.n_vocab, s.n_embd, s.n_ff);
+        build_free(&b);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_tiny_model_runs_with_matrices_of_every_type),
+        cmocka_unit_test(a_quantised_norm_or_bias_is_refused_by_name),
+        cmocka_unit_test(any_type_of_any_tensor_runs_or_is_refused),
+        cmocka_unit_test(any_dim_of_any_tensor_runs_or_is_refused),
+        cmocka_unit_test(odd_sizes_run_or_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
