@@ -1,32 +1,25 @@
 #include "err.h"
 
+#include "utf8.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-/* vsnprintf may have cut inside a UTF-8 character: drop the broken tail. */
-static void trim_utf8(char *s, size_t cap)
+/* vsnprintf may have cut inside a character. */
+static void trim_cut(char *s, size_t cap)
 {
     size_t n = strlen(s);
-    if (n + 1 < cap)
-        return;
-    size_t i = n;
-    while (i > 0 && n - i < 3 && ((unsigned char)s[i - 1] & 0xC0) == 0x80)
-        i--;
-    if (i == 0)
-        return;
-    unsigned char lead = (unsigned char)s[i - 1];
-    size_t need = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC0 ? 2 : 1;
-    if (n - (i - 1) < need)
-        s[i - 1] = '\0';
+    if (n + 1 == cap)
+        s[utf8_uncut(s, n)] = '\0';
 }
 
 static void fill(struct err *e, enum err_code code, const char *fmt, va_list ap)
 {
     e->code = code;
     vsnprintf(e->msg, sizeof e->msg, fmt, ap);
-    trim_utf8(e->msg, sizeof e->msg);
+    trim_cut(e->msg, sizeof e->msg);
 }
 
 bool err_set(struct err *e, enum err_code code, const char *fmt, ...)
@@ -66,6 +59,6 @@ bool err_prefix(struct err *e, const char *fmt, ...)
     va_end(ap);
     size_t n = strlen(e->msg);
     snprintf(e->msg + n, sizeof e->msg - n, ": %s", old);
-    trim_utf8(e->msg, sizeof e->msg);
+    trim_cut(e->msg, sizeof e->msg);
     return false;
 }

@@ -1,5 +1,7 @@
 #include "log.h"
 
+#include "utf8.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,38 +18,22 @@ void log_setup(enum log_level least, enum log_format format)
     line_format = format;
 }
 
-/* Length of the valid UTF-8 character at s, or 0. */
-static int utf8_len(const unsigned char *s)
-{
-    unsigned char c = s[0];
-    if (c < 0x80)
-        return 1;
-    int n = c >= 0xF0 && c < 0xF5 ? 4 : c >= 0xE0 && c < 0xF0 ? 3 : c >= 0xC2 && c < 0xE0 ? 2 : 0;
-    for (int i = 1; i < n; i++)
-        if ((s[i] & 0xC0) != 0x80)
-            return 0;
-    if (n == 3 && ((c == 0xE0 && s[1] < 0xA0) || (c == 0xED && s[1] >= 0xA0)))
-        return 0;
-    if (n == 4 && ((c == 0xF0 && s[1] < 0x90) || (c == 0xF4 && s[1] >= 0x90)))
-        return 0;
-    return n;
-}
-
 /* Appends s to out (cap bytes, room kept for an ending), escaping what would break a line. */
 static size_t escape(char *out, size_t at, size_t cap, const char *s)
 {
-    for (const unsigned char *p = (const unsigned char *)s; *p && at + 16 < cap;) {
-        int n = utf8_len(p);
-        if (n == 0 || *p < 0x20 || *p == 0x7F) {
+    for (const char *end = s + strlen(s); s < end && at + 16 < cap;) {
+        int n = utf8_char(s, (size_t)(end - s));
+        unsigned char c = (unsigned char)*s;
+        if (n == 0 || c < 0x20 || c == 0x7F) {
             at += (size_t)snprintf(out + at, cap - at,
-                                   line_format == LOG_JSON ? "\\u%04x" : "\\x%02x", *p);
-            p++;
+                                   line_format == LOG_JSON ? "\\u%04x" : "\\x%02x", c);
+            s++;
         } else {
-            if (line_format == LOG_JSON && (*p == '"' || *p == '\\'))
+            if (line_format == LOG_JSON && (c == '"' || c == '\\'))
                 out[at++] = '\\';
-            memcpy(out + at, p, (size_t)n);
+            memcpy(out + at, s, (size_t)n);
             at += (size_t)n;
-            p += n;
+            s += n;
         }
     }
     return at;

@@ -120,20 +120,13 @@ static bool check_whole_model(const struct gguf *g, struct err *e)
     return true;
 }
 
-/* Length of the well-formed character that s (n bytes, at least 1) starts with, or 0. */
-static size_t char_length(const char *s, size_t n)
-{
-    size_t len = (size_t)utf8_length((unsigned char)s[0]);
-    return len <= n && utf8_check(s, len) == len ? len : 0;
-}
-
 /* The name goes into answers and logs: valid UTF-8 without control characters. */
 static void copy_name(struct model_spec *s, struct gguf_str name)
 {
     size_t at = 0;
     for (size_t i = 0, len; i < name.len; i += len) {
         const char *c = name.data + i;
-        len = char_length(c, name.len - i);
+        len = (size_t)utf8_char(c, name.len - i);
         bool shown = len > 1 || (len == 1 && *c >= 0x20 && *c != 0x7F);
         if (at + (shown ? len : 1) >= sizeof s->name)
             break;

@@ -1,6 +1,6 @@
 #include "api_error.h"
 
-#include "utf8_text.h"
+#include "utf8.h"
 
 #include <stdarg.h>
 #include <stdio.h>

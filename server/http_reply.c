@@ -1,5 +1,6 @@
 #include "http_impl.h"
 #include "log.h"
+#include "utf8.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -148,32 +149,16 @@ static const char *type_of(int status)
     return status >= 500 ? "server_error" : "invalid_request_error";
 }
 
-/* Length of the well-formed UTF-8 character at p, or 0. */
-static size_t utf8_length(const unsigned char *p)
-{
-    if (p[0] < 0x80)
-        return 1;
-    size_t n = p[0] >= 0xF0 ? 4 : p[0] >= 0xE0 ? 3 : 2;
-    if (p[0] < 0xC2 || p[0] > 0xF4)
-        return 0;
-    for (size_t i = 1; i < n; i++)
-        if ((p[i] & 0xC0) != 0x80)
-            return 0;
-    bool overlong = (p[0] == 0xE0 && p[1] < 0xA0) || (p[0] == 0xF0 && p[1] < 0x90);
-    bool outside = (p[0] == 0xED && p[1] > 0x9F) || (p[0] == 0xF4 && p[1] > 0x8F);
-    return overlong || outside ? 0 : n;
-}
-
 /* jansson refuses what is not UTF-8; each bad byte becomes U+FFFD. NULL gives null. */
 static json_t *text(const char *s)
 {
     if (!s)
         return json_null();
     struct buf b = {0};
-    for (const unsigned char *p = (const unsigned char *)s; *p;) {
-        size_t n = utf8_length(p);
-        buf_add(&b, n ? (const char *)p : "\xEF\xBF\xBD", n ? n : 3);
-        p += n ? n : 1;
+    for (const char *end = s + strlen(s); s < end;) {
+        size_t n = (size_t)utf8_char(s, (size_t)(end - s));
+        buf_add(&b, n ? s : "\xEF\xBF\xBD", n ? n : 3);
+        s += n ? n : 1;
     }
     json_t *j = json_stringn(b.data ? b.data : "", b.len);
     buf_free(&b);

@@ -2,7 +2,6 @@
 
 #include "buf.h"
 #include "utf8.h"
-#include "utf8_text.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 #include "logprobs.h"
 
 #include "api_state.h"
-#include "utf8_text.h"
+#include "utf8.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -96,7 +96,7 @@ static void list_prompt(const struct generation *g, const struct gen_prompt *p, 
     struct buf text = {0};
     size_t offset = 0, counted = 0;
     for (int i = 0; i < r->n_prompt; i++) {
-        offset += utf8_code_points(text.data + counted, text.len - counted);
+        offset += utf8_count(text.data + counted, text.len - counted);
         counted = text.len;
         const struct top_logprob *tops =
             r->prompt_tops ? r->prompt_tops + (size_t)i * (size_t)g->params.n_top : NULL;
@@ -112,7 +112,7 @@ static size_t offset_of(struct choice_out *o, int i)
 {
     size_t at = o->extents[i].start < o->text.len ? o->extents[i].start : o->text.len;
     if (at > o->offset_at) {
-        o->offset_chars += utf8_code_points(o->text.data + o->offset_at, at - o->offset_at);
+        o->offset_chars += utf8_count(o->text.data + o->offset_at, at - o->offset_at);
         o->offset_at = at;
     }
     return o->offset_chars;
@@ -126,7 +126,7 @@ json_t *logprobs_completion(struct generation *g, int choice, int to)
     struct lists l = {json_array(), json_array(), json_array(), json_array()};
     size_t base = 0;
     if (g->params.echo) {
-        base = utf8_code_points(p->text, p->n_text);
+        base = utf8_count(p->text, p->n_text);
         if (!o->begun)
             list_prompt(g, p, &l);
     }

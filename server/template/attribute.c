@@ -2,6 +2,7 @@
 #include "functions.h"
 #include "runtime.h"
 #include "unicode.h"
+#include "utf8.h"
 
 #include <string.h>
 
@@ -167,7 +168,7 @@ static bool slice_of(struct rt *r, const struct value part[3], size_t length, st
 
 static bool slice_string(struct rt *r, const struct str *s, struct slice c, struct value *out)
 {
-    size_t count = unicode_count(s->s, s->n);
+    size_t count = utf8_count(s->s, s->n);
     if (c.step == 1) {
         size_t from = count == s->n ? (size_t)c.start : unicode_offset(s->s, s->n, (size_t)c.start);
         size_t n = count == s->n ? c.n : unicode_offset(s->s + from, s->n - from, c.n);

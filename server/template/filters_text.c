@@ -3,6 +3,7 @@
 #include "functions.h"
 #include "text_ops.h"
 #include "unicode.h"
+#include "utf8.h"
 
 #include <string.h>
 
@@ -266,7 +267,7 @@ static bool filter_truncate(struct rt *r, struct value in, struct call *c, struc
         (arg_given(c, 2) && !arg_str(r, c, 2, &end)) ||
         (arg_given(c, 3) && c->arg[3].type != V_NONE && !arg_int(r, c, 3, 5, &leeway)))
         return false;
-    int64_t n_end = (int64_t)unicode_count(end->s, end->n);
+    int64_t n_end = (int64_t)utf8_count(end->s, end->n);
     if (length < n_end || leeway < 0)
         return rt_fail(r, "truncate() needs a length of at least %lld", (long long)n_end);
     *out = in;
@@ -283,7 +284,7 @@ static bool filter_center(struct rt *r, struct value in, struct call *c, struct 
     const struct str *s = soft(r, in);
     if (!s || !arg_int(r, c, 0, 80, &width))
         return false;
-    int64_t pad = width - (int64_t)unicode_count(s->s, s->n), left = pad / 2 + (pad & width & 1);
+    int64_t pad = width - (int64_t)utf8_count(s->s, s->n), left = pad / 2 + (pad & width & 1);
     const struct str *a = spaces(r, pad > 0 ? left : 0), *z = spaces(r, pad > 0 ? pad - left : 0);
     struct str_builder b;
     if (!a || !z)

@@ -4,6 +4,7 @@
 #include "number.h"
 #include "text_ops.h"
 #include "unicode.h"
+#include "utf8.h"
 
 #include <string.h>
 
@@ -137,7 +138,7 @@ static bool percent_char(struct percent *p, struct format_spec *s, struct value 
     char bytes[4];
     struct str one = {.s = bytes};
     s->align = s->align ? s->align : '>';
-    if (v.type == V_STR && unicode_count(v.s->s, v.s->n) == 1)
+    if (v.type == V_STR && utf8_count(v.s->s, v.s->n) == 1)
         return format_text(p->r, s, v.s, &p->b);
     if (!value_is_integer(v) || value_as_int(v) < 0 || value_as_int(v) > 0x10FFFF ||
         (value_as_int(v) >= 0xD800 && value_as_int(v) < 0xE000))

@@ -1,6 +1,7 @@
 /* format_value.c: laying out one value. Digits and padding are data; text keeps its origin. */
 #include "format.h"
 #include "unicode.h"
+#include "utf8.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -24,7 +25,7 @@ bool format_text(struct rt *r, const struct format_spec *f, const struct str *s,
                  struct str_builder *b)
 {
     size_t n = s->n;
-    int64_t count = (int64_t)unicode_count(s->s, s->n);
+    int64_t count = (int64_t)utf8_count(s->s, s->n);
     if (f->precision >= 0 && f->precision < count) {
         n = unicode_offset(s->s, s->n, (size_t)f->precision);
         count = f->precision;

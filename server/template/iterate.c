@@ -1,6 +1,7 @@
 /* iterate.c: lengths, walks and new lists. */
 #include "runtime.h"
 #include "unicode.h"
+#include "utf8.h"
 
 bool value_has_length(struct value v)
 {
@@ -28,7 +29,7 @@ bool value_length(struct rt *r, struct value v, size_t *out)
         *out = 0;
         return true;
     case V_STR:
-        *out = unicode_count(v.s->s, v.s->n);
+        *out = utf8_count(v.s->s, v.s->n);
         return rt_charge_bytes(r, v.s->n);
     case V_LIST:
     case V_TUPLE:

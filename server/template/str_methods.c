@@ -2,6 +2,7 @@
 #include "functions.h"
 #include "text_ops.h"
 #include "unicode.h"
+#include "utf8.h"
 
 #include <string.h>
 
@@ -195,7 +196,7 @@ static bool pad(struct rt *r, struct value self, struct call *c, int64_t left, i
     struct str_builder b;
     if (arg_given(c, 1) && !arg_str(r, c, 1, &fill))
         return false;
-    if (unicode_count(fill->s, fill->n) != 1)
+    if (utf8_count(fill->s, fill->n) != 1)
         return rt_fail(r, "%s() fills with one character", c->who);
     if (!repeat_fill(r, fill, left, &a) || !repeat_fill(r, fill, right, &z))
         return false;
@@ -211,7 +212,7 @@ static bool missing_width(struct rt *r, struct value self, struct call *c, int64
 {
     if (!arg_int(r, c, 0, 0, width))
         return false;
-    int64_t n = (int64_t)unicode_count(self.s->s, self.s->n);
+    int64_t n = (int64_t)utf8_count(self.s->s, self.s->n);
     *missing = *width > n ? *width - n : 0;
     return true;
 }

@@ -2,6 +2,7 @@
 #include "functions.h"
 #include "text_ops.h"
 #include "unicode.h"
+#include "utf8.h"
 
 #include <string.h>
 
@@ -13,7 +14,7 @@ struct window { /* bytes [from, end) of a string; empty = false: start lies behi
 /* The arguments start and end, in characters, from argument 1 on. */
 static bool read_window(struct rt *r, const struct str *s, struct call *c, struct window *w)
 {
-    int64_t n = (int64_t)unicode_count(s->s, s->n), from = 0, end = n;
+    int64_t n = (int64_t)utf8_count(s->s, s->n), from = 0, end = n;
     bool has_from = arg_given(c, 1) && c->arg[1].type != V_NONE;
     bool has_end = arg_given(c, 2) && c->arg[2].type != V_NONE;
     if ((has_from && !arg_int(r, c, 1, 0, &from)) || (has_end && !arg_int(r, c, 2, n, &end)))
@@ -78,7 +79,7 @@ static bool find(struct rt *r, struct value self, struct call *c, bool last, int
     size_t hit = !w.valid ? SIZE_MAX
                  : last   ? str_rfind(&part, part.n, x->s, x->n)
                           : str_find(&part, 0, x->s, x->n);
-    *out = hit == SIZE_MAX ? -1 : (int64_t)unicode_count(s->s, w.from + hit);
+    *out = hit == SIZE_MAX ? -1 : (int64_t)utf8_count(s->s, w.from + hit);
     return true;
 }
 
@@ -121,7 +122,7 @@ static bool str_count(struct rt *r, struct value self, struct call *c, struct va
         return false;
     struct str part = {.s = s->s + w.from, .n = w.end - w.from};
     if (x->n == 0)
-        n = w.valid ? (int64_t)unicode_count(part.s, part.n) + 1 : 0;
+        n = w.valid ? (int64_t)utf8_count(part.s, part.n) + 1 : 0;
     for (size_t at = 0; w.valid && x->n; n++) {
         size_t hit = str_find(&part, at, x->s, x->n);
         if (hit == SIZE_MAX)

@@ -44,14 +44,6 @@ size_t unicode_encode(uint32_t cp, char out[4])
     return 4;
 }
 
-size_t unicode_count(const char *p, size_t n)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < n; i++)
-        count += ((unsigned char)p[i] & 0xC0) != 0x80;
-    return count;
-}
-
 size_t unicode_offset(const char *p, size_t n, size_t i)
 {
     size_t at = 0;

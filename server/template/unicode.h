@@ -26,7 +26,6 @@ struct unicode_special { /* a code point that becomes several; 0 ends */
 size_t unicode_decode(const char *p, size_t n, uint32_t *cp);
 /* Writes cp and returns its bytes, 1 to 4. */
 size_t unicode_encode(uint32_t cp, char out[4]);
-size_t unicode_count(const char *p, size_t n); /* characters */
 /* Byte offset of character i (i <= count). */
 size_t unicode_offset(const char *p, size_t n, size_t i);
 /* Start of the character that ends before byte `end` (end > 0). */

@@ -27,6 +27,18 @@ bool utf8_continues(unsigned char lead, int at, unsigned char b)
     return b >= least && b <= most;
 }
 
+int utf8_char(const char *s, size_t n)
+{
+    const unsigned char *u = (const unsigned char *)s;
+    int len = utf8_length(u[0]);
+    if ((size_t)len > n)
+        return 0;
+    for (int k = 1; k < len; k++)
+        if (!utf8_continues(u[0], k, u[k]))
+            return 0;
+    return len;
+}
+
 static bool eight_ascii(const char *s)
 {
     uint64_t word;
@@ -36,22 +48,39 @@ static bool eight_ascii(const char *s)
 
 size_t utf8_check(const char *s, size_t n)
 {
-    const unsigned char *u = (const unsigned char *)s;
     size_t i = 0;
     while (i < n) {
         if (n - i >= 8 && eight_ascii(s + i)) {
             i += 8;
             continue;
         }
-        int len = utf8_length(u[i]);
-        if (len == 0 || (size_t)len > n - i)
+        int len = utf8_char(s + i, n - i);
+        if (len == 0)
             return i;
-        for (int k = 1; k < len; k++)
-            if (!utf8_continues(u[i], k, u[i + (size_t)k]))
-                return i;
         i += (size_t)len;
     }
     return n;
+}
+
+size_t utf8_uncut(const char *s, size_t n)
+{
+    size_t tail = 1;
+    while (tail < 4 && tail < n && ((unsigned char)s[n - tail] & 0xC0) == 0x80)
+        tail++;
+    return tail <= n && (size_t)utf8_length((unsigned char)s[n - tail]) > tail ? n - tail : n;
+}
+
+void utf8_trim(char *s)
+{
+    s[utf8_check(s, strlen(s))] = '\0';
+}
+
+size_t utf8_count(const char *s, size_t n)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++)
+        count += ((unsigned char)s[i] & 0xC0) != 0x80;
+    return count;
 }
 
 uint32_t utf8_decode(const char *s, size_t *i)

@@ -12,7 +12,7 @@ struct list {
     struct list_node head;
 };
 
-#define list_entry(node, type, member) ((type *)((char *)(node) - offsetof(type, member)))
+#define list_entry(node, type, member) ((type *)((char *)(node)-offsetof(type, member)))
 
 static inline void list_init(struct list *l)
 {

@@ -12,6 +12,14 @@ int utf8_length(unsigned char lead);
 bool utf8_continues(unsigned char lead, int at, unsigned char b);
 /* Offset of the first ill-formed sequence; n when there is none. */
 size_t utf8_check(const char *s, size_t n);
+/* Bytes of the well-formed character that s (n > 0 bytes) starts with, or 0. */
+int utf8_char(const char *s, size_t n);
+/* n without the bytes of a last character that is cut off. */
+size_t utf8_uncut(const char *s, size_t n);
+/* Cuts a C string before its first ill-formed sequence. */
+void utf8_trim(char *s);
+/* Characters of well-formed text. */
+size_t utf8_count(const char *s, size_t n);
 /* The character at s[*i], which is moved behind it. The text is well formed. */
 uint32_t utf8_decode(const char *s, size_t *i);
 
