@@ -19,6 +19,8 @@ struct feed {
 
 struct layer {
     struct weight *attn_norm, *ffn_norm; /* [1][n_embd] */
+    struct weight *q_norm, *k_norm;      /* [1][head_dim], NULL: none */
+    struct weight *post_attn, *post_ffn; /* [1][n_embd], NULL: none */
     struct matrix qkv[3];                /* [heads * head_dim][n_embd] */
     struct matrix o;                     /* [n_embd][n_heads * head_dim] */
     struct matrix gate_up[2];            /* [n_ff][n_embd], of one class */
@@ -29,14 +31,15 @@ struct layer {
 struct model {
     struct backend *backend;
     struct model_spec spec;
-    struct attention_config attention;
-    struct rope *rope;
+    struct attention_config attention[2]; /* [windowed] */
+    struct rope *rope[2];                 /* [windowed] */
 
     struct matrix embd, out; /* [n_vocab][n_embd] */
     struct weight *out_norm; /* [1][n_embd] */
     struct layer *layers;    /* [n_layers] */
 
     struct activation *x;            /* [n_embd] the residual stream */
+    struct activation *added;        /* [n_embd] before its post norm; NULL: none */
     struct feed normed;              /* [n_embd] */
     struct activation *qkv[3];       /* [n_heads * head_dim], twice [n_kv_heads * head_dim] */
     struct feed attended;            /* [n_heads * head_dim] */
@@ -152,6 +155,12 @@ static void load_attention(struct loader *l, struct layer *y, int i)
     y->o = load_matrix(l, layer_name(i, "attn_output.weight").text, s->n_embd, q);
     if (s->o_bias)
         y->o_bias = load_vector(l, layer_name(i, "attn_output.bias").text, s->n_embd);
+    if (s->qk_norm) {
+        y->q_norm = load_vector(l, layer_name(i, "attn_q_norm.weight").text, s->head_dim);
+        y->k_norm = load_vector(l, layer_name(i, "attn_k_norm.weight").text, s->head_dim);
+    }
+    if (s->post_norms)
+        y->post_attn = load_vector(l, layer_name(i, "post_attention_norm.weight").text, s->n_embd);
 }
 
 static bool is_quantised(const struct loader *l, const char *name)
@@ -179,6 +188,8 @@ static void load_mlp(struct loader *l, struct layer *y, int i)
         y->gate_up_bias[1] = load_vector(l, layer_name(i, "ffn_up.bias").text, s->n_ff);
         y->down_bias = load_vector(l, layer_name(i, "ffn_down.bias").text, s->n_embd);
     }
+    if (s->post_norms)
+        y->post_ffn = load_vector(l, layer_name(i, "post_ffw_norm.weight").text, s->n_embd);
 }
 
 static void load_weights(struct loader *l)
@@ -196,22 +207,23 @@ static void load_weights(struct loader *l)
 
 /* inv_freq[i] = theta^(-2i / n_dims), divided by the linear scale and by the file's factors
  * (Llama 3's scaling, precomputed by the converter). */
-static void load_rope(struct loader *l, int max_positions)
+static struct rope *load_rope(struct loader *l, float theta, float scale, bool with_factors,
+                              int max_positions)
 {
     const struct model_spec *s = &l->m->spec;
-    if (!l->ok || s->rope_style == ROPE_NONE)
-        return;
+    struct rope *rope = NULL;
+    if (!l->ok)
+        return NULL;
     const int n = s->rope_dims / 2;
     float *inv_freq = malloc((size_t)n * sizeof *inv_freq);
     float *factors = malloc((size_t)n * sizeof *factors);
     if (!inv_freq || !factors)
         l->ok = err_set(l->e, ERR_MEMORY, "no memory for %d rotary frequencies", n);
     const struct gguf_tensor *t = NULL;
-    if (l->ok && s->rope_freq_factors && (t = find(l, "rope_freqs.weight", 1, n, 1)))
+    if (l->ok && with_factors && (t = find(l, "rope_freqs.weight", 1, n, 1)))
         dtype_to_f32(t->dtype, t->data, factors, n);
     for (int i = 0; l->ok && i < n; i++) {
-        double f = pow((double)s->rope_theta, -2.0 * i / s->rope_dims);
-        f /= (double)s->rope_linear_scale;
+        double f = pow((double)theta, -2.0 * i / s->rope_dims) / (double)scale;
         if (t && !(isfinite(factors[i]) && factors[i] > 0))
             l->ok = err_set(l->e, ERR_INVALID,
                             "tensor rope_freqs.weight: factor %d is %g, "
@@ -221,9 +233,21 @@ static void load_rope(struct loader *l, int max_positions)
     }
     struct rope_config c = {s->rope_style, s->rope_dims, inv_freq, 1.0f, max_positions};
     if (l->ok)
-        l->ok = (l->m->rope = l->m->backend->ops->rope_new(l->m->backend, &c, l->e));
+        l->ok = (rope = l->m->backend->ops->rope_new(l->m->backend, &c, l->e));
     free(inv_freq);
     free(factors);
+    return rope;
+}
+
+static void load_ropes(struct loader *l, int max_positions)
+{
+    const struct model_spec *s = &l->m->spec;
+    if (s->rope_style == ROPE_NONE)
+        return;
+    l->m->rope[0] =
+        load_rope(l, s->rope_theta, s->rope_linear_scale, s->rope_freq_factors, max_positions);
+    if (s->window > 0)
+        l->m->rope[1] = load_rope(l, s->rope_theta_windowed, 1, false, max_positions);
 }
 
 static struct activation *take_buffer(struct loader *l, int width, const struct weight *reader,
@@ -249,6 +273,8 @@ static void take_buffers(struct loader *l)
     const struct model_spec *s = &m->spec;
     const int q = s->n_heads * s->head_dim, kv = s->n_kv_heads * s->head_dim;
     m->x = take_buffer(l, s->n_embd, NULL, false);
+    if (s->post_norms)
+        m->added = take_buffer(l, s->n_embd, NULL, false);
     m->qkv[0] = take_buffer(l, q, NULL, false);
     m->qkv[1] = take_buffer(l, kv, NULL, false);
     m->qkv[2] = take_buffer(l, kv, NULL, false);
@@ -277,15 +303,17 @@ struct model *model_load(struct backend *b, const struct gguf *g, const struct m
     }
     m->backend = b;
     m->spec = *s;
-    m->attention = (struct attention_config){
-        .n_heads = s->n_heads,
-        .n_kv_heads = s->n_kv_heads,
-        .head_dim = s->head_dim,
-        .scale = s->attention_scale,
-    };
+    for (int windowed = 0; windowed < 2; windowed++)
+        m->attention[windowed] = (struct attention_config){
+            .n_heads = s->n_heads,
+            .n_kv_heads = s->n_kv_heads,
+            .head_dim = s->head_dim,
+            .scale = s->attention_scale,
+            .window = windowed ? s->window : 0,
+        };
     struct loader l = {m, g, e, true};
     load_weights(&l);
-    load_rope(&l, max_positions);
+    load_ropes(&l, max_positions);
     take_buffers(&l);
     if (l.ok)
         return m;
@@ -340,23 +368,29 @@ static void project_qkv(struct model *m, const struct layer *y)
     }
 }
 
-/* x += in · Wᵀ + b */
+/* x += in · Wᵀ + b, or the RMSNorm of it with weight `post` */
 static void add_linear(struct model *m, const struct feed *in, const struct matrix *w,
-                       const struct weight *bias)
+                       const struct weight *bias, const struct weight *post)
 {
-    m->backend->ops->linear(m->backend, INTO_ADD, m->spec.act, in->of[w->class], 1,
-                            (const struct weight *const[]){w->w},
-                            bias ? (const struct weight *const[]){bias} : NULL, &m->x);
+    struct backend *b = m->backend;
+    b->ops->linear(b, post ? INTO_STORE : INTO_ADD, m->spec.act, in->of[w->class], 1,
+                   (const struct weight *const[]){w->w},
+                   bias ? (const struct weight *const[]){bias} : NULL, post ? &m->added : &m->x);
+    if (post)
+        b->ops->norm_add(b, m->x, m->added, post, m->spec.norm_eps);
 }
 
 static void attend(struct model *m, const struct layer *y, int i)
 {
     struct backend *b = m->backend;
+    const bool windowed = model_spec_is_windowed(&m->spec, i);
+    const struct qk_norm heads = {y->q_norm, y->k_norm, m->spec.norm_eps};
     norm(m, y->attn_norm, y->qkv, 3);
     project_qkv(m, y);
-    b->ops->rope_write_kv(b, i, m->rope, m->spec.n_heads, m->qkv[0], m->qkv[1], m->qkv[2]);
-    b->ops->attention(b, i, &m->attention, m->attended.of[y->o.class], m->qkv[0]);
-    add_linear(m, &m->attended, &y->o, y->o_bias);
+    b->ops->rope_write_kv(b, i, m->spec.qk_norm ? &heads : NULL, m->rope[windowed], m->spec.n_heads,
+                          m->qkv[0], m->qkv[1], m->qkv[2]);
+    b->ops->attention(b, i, &m->attention[windowed], m->attended.of[y->o.class], m->qkv[0]);
+    add_linear(m, &m->attended, &y->o, y->o_bias, y->post_attn);
 }
 
 /* x += (act(normed · Gᵀ) * (normed · Uᵀ)) · Dᵀ */
@@ -368,13 +402,13 @@ static void feed_forward(struct model *m, const struct layer *y)
     norm(m, y->ffn_norm, y->gate_up, 1);
     b->ops->linear(b, INTO_ACT_MUL, m->spec.act, m->normed.of[y->gate_up[0].class], 2, w,
                    m->spec.mlp_bias ? bias : NULL, &m->gated.of[y->down.class]);
-    add_linear(m, &m->gated, &y->down, y->down_bias);
+    add_linear(m, &m->gated, &y->down, y->down_bias, y->post_ffn);
 }
 
 void model_forward(struct model *m)
 {
     struct backend *b = m->backend;
-    b->ops->embed(b, m->x, m->embd.w, 1.0f);
+    b->ops->embed(b, m->x, m->embd.w, m->spec.embedding_scale);
     for (int i = 0; i < m->spec.n_layers; i++) {
         attend(m, &m->layers[i], i);
         feed_forward(m, &m->layers[i]);

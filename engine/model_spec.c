@@ -21,7 +21,31 @@ enum {
 };
 _Static_assert((int64_t)MAX_HEADS *MAX_HEAD_DIM <= INT_MAX, "heads * head_dim is an int");
 
-static const char *const architectures[] = {"llama"};
+/* What the files of an architecture do not say. */
+struct architecture {
+    const char *name;
+    enum act_fn act;
+    enum rope_style rope_style;
+    bool qk_norm, post_norms;
+    bool scales_embedding; /* by sqrt(n_embd) */
+    int window_every;      /* unless a key says otherwise; 0: no windows */
+    /* The models of so many layers scale scores by 1/sqrt(n_embd / n_heads). */
+    int layers_scaled_by_width;
+};
+
+static const struct architecture architectures[] = {
+    {.name = "llama", .act = ACT_SILU, .rope_style = ROPE_NORMAL},
+    /* Norm weights lie in the file as 1 + w. The scale of scores is head_dim's but for the 27B. */
+    {.name = "gemma3",
+     .act = ACT_GELU_TANH,
+     .rope_style = ROPE_NEOX,
+     .qk_norm = true,
+     .post_norms = true,
+     .scales_embedding = true,
+     .window_every = 6,
+     .layers_scaled_by_width = 62},
+};
+enum { N_ARCHITECTURES = sizeof architectures / sizeof *architectures };
 
 /* --- single values --- */
 
@@ -80,22 +104,28 @@ static bool read_positive(const struct gguf *g, const struct model_spec *s, cons
 
 /* --- what kind of model --- */
 
-static bool read_architecture(const struct gguf *g, struct model_spec *s, struct err *e)
+static const struct architecture *read_architecture(const struct gguf *g, struct model_spec *s,
+                                                    struct err *e)
 {
-    struct gguf_str a;
+    struct gguf_str name;
     char known[128] = "";
-    if (!gguf_string(g, "general.architecture", &a, e))
-        return false;
-    for (size_t i = 0, at = 0; i < sizeof architectures / sizeof *architectures; i++) {
-        if (gguf_str_is(a, architectures[i])) {
-            memcpy(s->architecture, a.data, a.len);
-            return true;
+    if (!gguf_string(g, "general.architecture", &name, e))
+        return NULL;
+    for (size_t i = 0, at = 0; i < N_ARCHITECTURES; i++) {
+        const struct architecture *a = &architectures[i];
+        if (gguf_str_is(name, a->name)) {
+            memcpy(s->architecture, name.data, name.len);
+            s->act = a->act;
+            s->rope_style = a->rope_style;
+            s->qk_norm = a->qk_norm;
+            s->post_norms = a->post_norms;
+            return a;
         }
-        at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", i ? ", " : "",
-                               architectures[i]);
+        at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", i ? ", " : "", a->name);
     }
-    return gguf_err(g, e, ERR_UNSUPPORTED, "architecture \"%s\" is not supported; these are: %s",
-                    gguf_show(a).text, known);
+    gguf_err(g, e, ERR_UNSUPPORTED, "architecture \"%s\" is not supported; these are: %s",
+             gguf_show(name).text, known);
+    return NULL;
 }
 
 /* Only a whole model can be served: not an adapter, a projector or a part of a split file. */
@@ -200,12 +230,17 @@ static bool refuse_other_attention(const struct gguf *g, const struct model_spec
 {
     struct key_name causal = own_key(s, "attention.causal");
     bool is_causal;
-    int window;
     if (!gguf_bool_or(g, causal.text, true, &is_causal, e))
         return false;
     if (!is_causal)
         return gguf_err(g, e, ERR_UNSUPPORTED,
                         "key %s is false; attention to later tokens is not supported", causal.text);
+    return true;
+}
+
+static bool refuse_window(const struct gguf *g, const struct model_spec *s, struct err *e)
+{
+    int window;
     if (!read_int(g, s, "attention.sliding_window", 0, INT_MAX, 0, &window, e))
         return false;
     if (window > 0 && window < s->n_ctx_train)
@@ -264,8 +299,27 @@ static bool read_heads(const struct gguf *g, struct model_spec *s, struct err *e
     if (s->head_dim < 2 || s->head_dim % 2 != 0 || s->head_dim > MAX_HEAD_DIM)
         return gguf_err(g, e, ERR_INVALID, "heads of %d, expected an even number from 2 to %d",
                         s->head_dim, MAX_HEAD_DIM);
-    s->attention_scale = 1.0f / sqrtf((float)s->head_dim);
     return true;
+}
+
+static bool read_windows(const struct gguf *g, const struct architecture *a, struct model_spec *s,
+                         struct err *e)
+{
+    if (a->window_every == 0)
+        return refuse_window(g, s, e);
+    return read_int(g, s, "attention.sliding_window", 1, INT_MAX, -1, &s->window, e) &&
+           read_int(g, s, "attention.sliding_window_pattern", 1, MODEL_MAX_LAYERS, a->window_every,
+                    &s->window_every, e) &&
+           read_positive(g, s, "rope.freq_base_swa", 10000, &s->rope_theta_windowed, e);
+}
+
+static bool read_scales(const struct gguf *g, const struct architecture *a, struct model_spec *s,
+                        struct err *e)
+{
+    int dim = s->n_layers == a->layers_scaled_by_width ? s->n_embd / s->n_heads : s->head_dim;
+    s->embedding_scale = a->scales_embedding ? sqrtf((float)s->n_embd) : 1.0f;
+    return read_positive(g, s, "attention.scale", 1.0f / sqrtf((float)(dim > 0 ? dim : 1)),
+                         &s->attention_scale, e);
 }
 
 static bool read_sizes(const struct gguf *g, struct model_spec *s, struct err *e)
@@ -311,6 +365,9 @@ static bool read_rope_factors(const struct gguf *g, struct model_spec *s, struct
     const struct gguf_tensor *t = gguf_want_tensor(g, name, 1, dims, e);
     if (!t)
         return false;
+    if (s->window > 0)
+        return gguf_err(g, e, ERR_UNSUPPORTED,
+                        "tensor %s in a model with windowed layers is not supported", name);
     if (t->dtype != DTYPE_F32)
         return gguf_err(g, e, ERR_UNSUPPORTED, "tensor %s is of type %s, expected F32", name,
                         t->type_name);
@@ -327,7 +384,6 @@ static bool read_rope_factors(const struct gguf *g, struct model_spec *s, struct
 
 static bool read_rope(const struct gguf *g, struct model_spec *s, struct err *e)
 {
-    s->rope_style = ROPE_NORMAL;
     if (!read_int(g, s, "rope.dimension_count", 2, s->head_dim, s->head_dim, &s->rope_dims, e) ||
         !read_positive(g, s, "rope.freq_base", 10000, &s->rope_theta, e))
         return false;
@@ -339,11 +395,13 @@ static bool read_rope(const struct gguf *g, struct model_spec *s, struct err *e)
 
 bool model_spec_from_gguf(const struct gguf *g, struct model_spec *out, struct err *e)
 {
-    struct model_spec s = {.act = ACT_SILU};
-    if (!check_whole_model(g, e) || !read_architecture(g, &s, e) || !read_name(g, &s, e) ||
-        !refuse_experts(g, &s, e) || !refuse_factors(g, &s, e) || !read_sizes(g, &s, e) ||
-        !refuse_other_attention(g, &s, e) || !read_rope(g, &s, e) ||
-        !model_spec_read_tensors(g, &s, e) || !model_spec_read_eos(g, &s, e))
+    struct model_spec s = {0};
+    const struct architecture *a;
+    if (!check_whole_model(g, e) || !(a = read_architecture(g, &s, e)) || !read_name(g, &s, e) ||
+        !refuse_experts(g, &s, e) || !refuse_factors(g, &s, e) ||
+        !refuse_other_attention(g, &s, e) || !read_sizes(g, &s, e) || !read_windows(g, a, &s, e) ||
+        !read_scales(g, a, &s, e) || !read_rope(g, &s, e) || !model_spec_read_tensors(g, &s, e) ||
+        !model_spec_read_eos(g, &s, e))
         return false;
     *out = s;
     return true;

@@ -11,7 +11,7 @@
 enum { MODEL_MAX_LAYERS = 512, MODEL_MAX_EOS = 16 };
 
 struct model_spec {
-    char architecture[32]; /* "llama" */
+    char architecture[32]; /* "llama", "gemma3" */
     char name[128];        /* general.name, or the file's name */
     int n_layers, n_embd, n_ff, n_heads, n_kv_heads, head_dim;
     int n_vocab;
@@ -25,11 +25,23 @@ struct model_spec {
     bool rope_freq_factors;  /* the file carries rope_freqs.weight: inv_freq[i] /= factor[i] */
     bool tied_embeddings;    /* no output.weight: the logits use token_embd */
     bool qkv_bias, o_bias, mlp_bias;
-    float attention_scale;      /* 1/sqrt(head_dim) unless the model says otherwise */
+    bool qk_norm;          /* every head of q and k goes through an RMS norm before it is turned */
+    bool post_norms;       /* so does what attention and MLP add to the residual stream */
+    float embedding_scale; /* of token_embd's rows, 1 = none */
+    float attention_scale; /* 1/sqrt(head_dim) unless the model says otherwise */
+    /* Of every window_every layers the last sees all earlier tokens, the others the last `window`,
+     * and their rotary embedding has a base of its own and no scaling. 0 = no such layers. */
+    int window, window_every;
+    float rope_theta_windowed;
     uint64_t n_params;          /* sum of tensor elements */
     int32_t eos[MODEL_MAX_EOS]; /* ids that end a generation */
     int n_eos;
 };
+
+static inline bool model_spec_is_windowed(const struct model_spec *s, int layer)
+{
+    return s->window > 0 && (layer + 1) % s->window_every != 0;
+}
 
 /* Fills *out from the file's metadata and tensor list. An architecture or feature that we do
  * not compute is an error naming it, never a wrong answer. */

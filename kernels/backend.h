@@ -86,6 +86,12 @@ struct rope_config {
 };
 struct rope; /* tables in the backend's form */
 
+/* RMS norms of every single head of q and of k, before they are turned. */
+struct qk_norm {
+    const struct weight *q, *k; /* [1][head_dim] */
+    float eps;
+};
+
 struct attention_config {
     int n_heads, n_kv_heads, head_dim;
     float scale;    /* of the scores, usually 1/sqrt(head_dim) */
@@ -143,6 +149,9 @@ struct backend_ops {
     /* out[row] = RMSNorm(x[row]) * w, eps as given (Zhang & Sennrich 2019); w: [1][width] */
     void (*norm)(struct backend *, struct activation *out, const struct activation *x,
                  const struct weight *w, float eps);
+    /* x[row] += RMSNorm(y[row]) * w: a norm of what a block adds to the residual stream */
+    void (*norm_add)(struct backend *, struct activation *x, const struct activation *y,
+                     const struct weight *w, float eps);
     /* As norm, of only the rows in logit_rows; out is a `logit_rows` buffer: out[i] = norm(x[logit_rows[i]]) */
     void (*norm_logit_rows)(struct backend *, struct activation *out, const struct activation *x,
                             const struct weight *w, float eps);
@@ -151,11 +160,12 @@ struct backend_ops {
     void (*linear)(struct backend *, enum linear_into, enum act_fn, const struct activation *x, int n_w,
                    const struct weight *const *w, const struct weight *const *bias,
                    struct activation *const *outs);
-    /* Turns q and k in place by the rows' positions, and writes k and v of layer `layer` to
-     * kv_slots (values beyond the KV type's range are clamped to its largest finite one).
-     * rope NULL: no turn. */
-    void (*rope_write_kv)(struct backend *, int layer, const struct rope *, int n_heads,
-                          struct activation *q, struct activation *k, struct activation *v);
+    /* Norms q and k by head, turns them in place by the rows' positions, and writes k and v of
+     * layer `layer` to kv_slots (values beyond the KV type's range are clamped to its largest
+     * finite one). qk_norm NULL: no norm; rope NULL: no turn. */
+    void (*rope_write_kv)(struct backend *, int layer, const struct qk_norm *, const struct rope *,
+                          int n_heads, struct activation *q, struct activation *k,
+                          struct activation *v);
     /* out[row] = softmax(q · K^T * scale) · V over what the row may see, [n_heads * head_dim]. */
     void (*attention)(struct backend *, int layer, const struct attention_config *,
                       struct activation *out, const struct activation *q);

@@ -123,7 +123,7 @@ static void forward(struct model *m)
         struct activation *outs[] = {m->q, m->k, m->v};
         o->norm(m->b, m->normed, m->x, l->norm1, 1e-5f);
         o->linear(m->b, INTO_STORE, ACT_SILU, m->normed, 3, qkv, NULL, outs);
-        o->rope_write_kv(m->b, i, m->rope, HEADS, m->q, m->k, m->v);
+        o->rope_write_kv(m->b, i, NULL, m->rope, HEADS, m->q, m->k, m->v);
         o->attention(m->b, i, &c, m->att, m->q);
         o->linear(m->b, INTO_ADD, ACT_SILU, m->att, 1, out, NULL, &m->x);
         o->norm(m->b, m->normed2, m->x, l->norm2, 1e-5f);

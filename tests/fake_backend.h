@@ -148,13 +148,18 @@ static void fake_norm(struct backend *b, struct activation *out, const struct ac
                       const struct weight *w, float eps)
 {
 }
+static void fake_norm_add(struct backend *b, struct activation *x, const struct activation *y,
+                          const struct weight *w, float eps)
+{
+}
 static void fake_linear(struct backend *b, enum linear_into into, enum act_fn act,
                         const struct activation *x, int n, const struct weight *const *w,
                         const struct weight *const *bias, struct activation *const *outs)
 {
 }
-static void fake_rope_write_kv(struct backend *b, int layer, const struct rope *r, int n_heads,
-                               struct activation *q, struct activation *k, struct activation *v)
+static void fake_rope_write_kv(struct backend *b, int layer, const struct qk_norm *n,
+                               const struct rope *r, int n_heads, struct activation *q,
+                               struct activation *k, struct activation *v)
 {
 }
 static void fake_attention(struct backend *b, int layer, const struct attention_config *c,
@@ -283,6 +288,7 @@ static const struct backend_ops fake_ops = {
     .step_begin = fake_step_begin,
     .embed = fake_embed,
     .norm = fake_norm,
+    .norm_add = fake_norm_add,
     .norm_logit_rows = fake_norm,
     .linear = fake_linear,
     .rope_write_kv = fake_rope_write_kv,

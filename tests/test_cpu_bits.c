@@ -22,10 +22,12 @@ struct shape {
     float cap;
     enum act_fn act;
     enum rope_style style;
+    bool norms; /* of q and k, and of what is added to the residual stream */
 };
 
 struct layer {
     struct weight *norm1, *q, *k, *v, *o, *norm2, *gate, *up, *down, *bias;
+    struct weight *post1, *post2, *norm_q, *norm_k;
 };
 
 struct mini {
@@ -34,7 +36,7 @@ struct mini {
     struct rope *rope;
     struct weight *embed, *norm;
     struct layer layers[LAYERS];
-    struct activation *x, *normed, *q, *k, *v, *att, *normed2, *hidden, *last, *logits;
+    struct activation *x, *normed, *q, *k, *v, *att, *normed2, *hidden, *added, *last, *logits;
 };
 
 static struct weight *make(struct mini *m, enum dtype t, int rows, int cols, uint64_t *seed)
@@ -60,6 +62,10 @@ static void make_layer(struct mini *m, struct layer *l, int width, uint64_t *see
     l->gate = make(m, t, s->ff, width, seed);
     l->up = make(m, t, s->ff, width, seed);
     l->down = make(m, t, width, s->ff, seed);
+    l->post1 = make(m, DTYPE_F32, 1, width, seed);
+    l->post2 = make(m, DTYPE_F32, 1, width, seed);
+    l->norm_q = make(m, DTYPE_F32, 1, s->dim, seed);
+    l->norm_k = make(m, DTYPE_F32, 1, s->dim, seed);
 }
 
 static struct mini mini_open(const char *isa, const struct shape *s, int threads)
@@ -86,12 +92,24 @@ static struct mini mini_open(const char *isa, const struct shape *s, int threads
     m.att = rig_activation(m.b, width, m.layers[0].o, false);
     m.normed2 = rig_activation(m.b, width, m.layers[0].gate, false);
     m.hidden = rig_activation(m.b, s->ff, m.layers[0].down, false);
+    m.added = rig_activation(m.b, width, NULL, false);
     m.last = rig_activation(m.b, width, m.embed, true);
     m.logits = rig_activation(m.b, VOCAB, NULL, true);
     assert_true(m.b->ops->kv_open(m.b, &pool, &e));
     for (int i = 0; i < POOL_PAGES; i++)
         m.b->ops->page_fill(m.b, i, 0xFF);
     return m;
+}
+
+/* x += in * w, or its norm */
+static void add(struct mini *m, const struct activation *in, const struct weight *w,
+                const struct weight *post)
+{
+    const struct backend_ops *o = m->b->ops;
+    struct activation *out = m->s.norms ? m->added : m->x;
+    o->linear(m->b, m->s.norms ? INTO_STORE : INTO_ADD, m->s.act, in, 1, &w, NULL, &out);
+    if (m->s.norms)
+        o->norm_add(m->b, m->x, m->added, post, 1e-5f);
 }
 
 static void forward(struct mini *m)
@@ -104,16 +122,17 @@ static void forward(struct mini *m)
     for (int i = 0; i < LAYERS; i++) {
         struct layer *l = &m->layers[i];
         const struct weight *qkv[] = {l->q, l->k, l->v}, *biases[] = {NULL, l->bias, NULL};
-        const struct weight *out[] = {l->o}, *gated[] = {l->gate, l->up}, *down[] = {l->down};
+        const struct weight *gated[] = {l->gate, l->up};
+        const struct qk_norm heads = {l->norm_q, l->norm_k, 1e-5f};
         struct activation *outs[] = {m->q, m->k, m->v};
         o->norm(m->b, m->normed, m->x, l->norm1, 1e-5f);
         o->linear(m->b, INTO_STORE, s->act, m->normed, 3, qkv, biases, outs);
-        o->rope_write_kv(m->b, i, m->rope, s->heads, m->q, m->k, m->v);
+        o->rope_write_kv(m->b, i, s->norms ? &heads : NULL, m->rope, s->heads, m->q, m->k, m->v);
         o->attention(m->b, i, &c, m->att, m->q);
-        o->linear(m->b, INTO_ADD, s->act, m->att, 1, out, NULL, &m->x);
+        add(m, m->att, l->o, l->post1);
         o->norm(m->b, m->normed2, m->x, l->norm2, 1e-5f);
         o->linear(m->b, INTO_ACT_MUL, s->act, m->normed2, 2, gated, NULL, &m->hidden);
-        o->linear(m->b, INTO_ADD, s->act, m->hidden, 1, down, NULL, &m->x);
+        add(m, m->hidden, l->down, l->post2);
     }
     const struct weight *head[] = {m->embed};
     o->norm_logit_rows(m->b, m->last, m->x, m->norm, 1e-5f);
@@ -254,11 +273,11 @@ static void shape_agrees(const char *isa, const struct shape *s, int n)
 static void shapes_agree(const char *isa)
 {
     static const struct shape shapes[] = {
-        {DTYPE_Q4_1, DTYPE_F16, 6, 2, 16, 160, 16, 0, 0, ACT_SILU, ROPE_NORMAL},
-        {DTYPE_Q8_0, DTYPE_BF16, 4, 1, 40, 96, 32, 50, 0, ACT_GELU_TANH, ROPE_NEOX},
-        {DTYPE_F16, DTYPE_F32, 3, 3, 20, 77, 16, 0, 3, ACT_SILU, ROPE_NONE},
-        {DTYPE_BF16, DTYPE_F16, 8, 2, 16, 50, 48, 18, 0, ACT_SILU, ROPE_NEOX},
-        {DTYPE_F32, DTYPE_F32, 5, 1, 8, 40, 16, 0, 0, ACT_GELU_TANH, ROPE_NORMAL},
+        {DTYPE_Q4_1, DTYPE_F16, 6, 2, 16, 160, 16, 0, 0, ACT_SILU, ROPE_NORMAL, false},
+        {DTYPE_Q8_0, DTYPE_BF16, 4, 1, 40, 96, 32, 50, 0, ACT_GELU_TANH, ROPE_NEOX, true},
+        {DTYPE_F16, DTYPE_F32, 3, 3, 20, 77, 16, 0, 3, ACT_SILU, ROPE_NONE, false},
+        {DTYPE_BF16, DTYPE_F16, 8, 2, 16, 50, 48, 18, 0, ACT_SILU, ROPE_NEOX, false},
+        {DTYPE_F32, DTYPE_F32, 5, 1, 8, 40, 16, 0, 0, ACT_GELU_TANH, ROPE_NORMAL, true},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         shape_agrees(isa, &shapes[i], i == 0 ? 300 : 100);
@@ -294,8 +313,8 @@ static void many_segments_are_joined_in_one_order(void **state)
 /* Two sequences whose tables share the pages of a prefix */
 static void shared(const char *isa)
 {
-    static const struct shape s = {DTYPE_Q4_1, DTYPE_F16, 6, 2,        16,         160,
-                                   16,         0,         0, ACT_SILU, ROPE_NORMAL};
+    static const struct shape s = {DTYPE_Q4_1, DTYPE_F16, 6, 2,        16,          160,
+                                   16,         0,         0, ACT_SILU, ROPE_NORMAL, false};
     struct mini m = mini_open(isa, &s, 2);
     struct seq first = seq_new(1, 290, 5), second = seq_new(1, 290, 200), pair[2];
     in_chunks(&m, &first, MAX_ROWS);
@@ -345,7 +364,7 @@ static void huge(const char *isa)
     b->ops->embed(b, q, w, 0);
     b->ops->embed(b, k, w, 0);
     b->ops->embed(b, v, w, 1);
-    b->ops->rope_write_kv(b, 0, NULL, 1, q, k, v);
+    b->ops->rope_write_kv(b, 0, NULL, NULL, 1, q, k, v);
     b->ops->attention(b, 0, &c, out, q);
     rig_submit(b);
     for (int r = 0; r < 20; r++)

@@ -92,15 +92,46 @@ static void norm_of(const char *isa, enum dtype type, int n, int width)
     b->ops->close(b);
 }
 
+static void norm_add_of(const char *isa, int n, int width)
+{
+    uint64_t seed = 8;
+    double want[2048];
+    struct backend *b = rig_open(isa, 2, n, 1, 1);
+    struct table x = rig_table(b, n, width, 3, &seed), y = rig_table(b, n, width, 3, &seed);
+    struct ref_matrix w = ref_matrix_new(DTYPE_F32, 1, width, 1, &seed);
+    struct activation *stream = rig_activation(b, width, NULL, false);
+    struct activation *added = rig_activation(b, width, NULL, false);
+    rig_one_sequence(b, n, 0, NULL, 0, 16);
+    b->ops->embed(b, stream, x.weight, 1);
+    b->ops->embed(b, added, y.weight, 1);
+    b->ops->norm_add(b, stream, added, rig_weight(b, &w), 1e-5f);
+    rig_submit(b);
+    for (int r = 0; r < n; r++) {
+        ref_norm((const float *)y.values.bytes + (size_t)r * width, w.values, width, 1e-5f, want);
+        for (int i = 0; i < width; i++)
+            want[i] += x.values.values[(size_t)r * width + i];
+        assert_near("norm_add", b->ops->read(b, stream, r), want, width, 1e-6, 2e-6);
+        for (int i = 0; i < width; i++)
+            want[i] = y.values.values[(size_t)r * width + i];
+        assert_near("what was added", b->ops->read(b, added, r), want, width, 0, 0);
+    }
+    ref_matrix_free(&w);
+    ref_matrix_free(&x.values);
+    ref_matrix_free(&y.values);
+    b->ops->close(b);
+}
+
 static void norms(const char *isa)
 {
     static const int widths[] = {1, 15, 16, 64, 100, 576, 1056};
-    for (int t = 0; t < 3; t++)
-        for (int i = 0; i < N(widths); i++)
+    for (int i = 0; i < N(widths); i++) {
+        for (int t = 0; t < 3; t++)
             norm_of(isa, kv_types[t], 1 + 3 * i, widths[i]);
+        norm_add_of(isa, 1 + 3 * i, widths[i]);
+    }
 }
 
-static void a_norm_divides_by_the_root_mean_square(void **state)
+static void a_norm_divides_by_the_root_mean_square_and_is_stored_or_added(void **state)
 {
     for_each_isa(norms);
 }
@@ -261,21 +292,28 @@ struct attention_case {
     struct rope_config rope;
     enum dtype kv;
     int block_size, n, chunk;
+    bool norm; /* q and k by head */
 };
 
 struct qkv {
     struct table q, k, v; /* [n][heads * dim] */
 };
 
-/* Rotated q; rotated k and v as the pool has them; all double, [n][heads][dim] */
+/* Normed and rotated q; normed and rotated k, and v, as the pool has them (norm NULL: neither);
+ * all double, [n][heads][dim] */
 static double *turned(const struct attention_case *a, const struct table *t, int heads, bool kv,
-                      bool rotate)
+                      const struct ref_matrix *norm)
 {
-    size_t n = (size_t)a->n * heads * a->c.head_dim;
+    int dim = a->c.head_dim;
+    size_t n = (size_t)a->n * heads * dim;
     double *out = malloc(n * sizeof *out);
     memcpy(out, t->values.values, n * sizeof *out);
-    for (int i = 0; rotate && i < a->n * heads; i++)
-        ref_rotate(&a->rope, i / heads, out + (size_t)i * a->c.head_dim);
+    for (int i = 0; norm && i < a->n * heads; i++) {
+        if (a->norm)
+            ref_norm((const float *)t->values.bytes + (size_t)i * dim, norm->values, dim, 1e-5f,
+                     out + (size_t)i * dim);
+        ref_rotate(&a->rope, i / heads, out + (size_t)i * dim);
+    }
     for (size_t i = 0; kv && i < n; i++)
         out[i] = ref_round(a->kv, out[i]);
     return out;
@@ -328,16 +366,19 @@ static void attention_of(const char *isa, const struct attention_case *a)
         pages[i] = n_pages + 2 - i;
     for (int i = 0; i < kv.n_pages; i++)
         b->ops->page_fill(b, i, 0xFF);
-    double *rq = turned(a, &t.q, c->n_heads, false, true);
-    double *rk = turned(a, &t.k, c->n_kv_heads, true, true);
-    double *rv = turned(a, &t.v, c->n_kv_heads, true, false);
+    struct ref_matrix norm_q = ref_matrix_new(DTYPE_F32, 1, dim, 2, &seed);
+    struct ref_matrix norm_k = ref_matrix_new(DTYPE_F32, 1, dim, 2, &seed);
+    const struct qk_norm norm = {rig_weight(b, &norm_q), rig_weight(b, &norm_k), 1e-5f};
+    double *rq = turned(a, &t.q, c->n_heads, false, &norm_q);
+    double *rk = turned(a, &t.k, c->n_kv_heads, true, &norm_k);
+    double *rv = turned(a, &t.v, c->n_kv_heads, true, NULL);
     for (int at = 0; at < a->n; at += a->chunk) {
         int n = a->n - at < a->chunk ? a->n - at : a->chunk;
         rig_one_sequence(b, n, at, pages, n_pages, a->block_size);
         b->ops->embed(b, q, t.q.weight, 1);
         b->ops->embed(b, k, t.k.weight, 1);
         b->ops->embed(b, v, t.v.weight, 1);
-        b->ops->rope_write_kv(b, 1, rope, c->n_heads, q, k, v);
+        b->ops->rope_write_kv(b, 1, a->norm ? &norm : NULL, rope, c->n_heads, q, k, v);
         b->ops->attention(b, 1, c, out, q);
         rig_submit(b);
         for (int r = 0; r<n; r += n> 20 ? 7 : 1)
@@ -346,6 +387,8 @@ static void attention_of(const char *isa, const struct attention_case *a)
     free(rq);
     free(rk);
     free(rv);
+    ref_matrix_free(&norm_q);
+    ref_matrix_free(&norm_k);
     ref_matrix_free(&t.q.values);
     ref_matrix_free(&t.k.values);
     ref_matrix_free(&t.v.values);
@@ -364,7 +407,7 @@ static void attentions(const char *isa)
         {2, 1, 256, 0, 16, 35, 20, 5, ROPE_NEOX},   {3, 3, 32, 17, 32, 300, 45, 4, ROPE_NONE},
         {16, 2, 20, 0, 48, 60, 60, 0, ROPE_NORMAL}, {7, 1, 64, 100, 16, 620, 620, 0, ROPE_NEOX},
         {4, 1, 64, 0, 16, 30, 1, 0, ROPE_NEOX},     {5, 1, 64, 260, 16, 600, 300, 0, ROPE_NEOX},
-        {6, 2, 8, 0, 16, 21, 3, 2, ROPE_NORMAL},
+        {6, 2, 8, 0, 16, 21, 3, 2, ROPE_NORMAL},    {4, 1, 256, 40, 16, 330, 60, 0, ROPE_NEOX},
     };
     for (int t = 0; t < N(kv_types); t++)
         for (int i = 0; i < N(shapes); i++) {
@@ -380,6 +423,7 @@ static void attentions(const char *isa)
                 .block_size = shapes[i].block,
                 .n = shapes[i].n,
                 .chunk = shapes[i].chunk,
+                .norm = i % 3 == 2,
             };
             attention_of(isa, &a);
         }
@@ -489,7 +533,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_embedding_is_the_row_of_the_table_to_the_bit),
-        cmocka_unit_test(a_norm_divides_by_the_root_mean_square),
+        cmocka_unit_test(a_norm_divides_by_the_root_mean_square_and_is_stored_or_added),
         cmocka_unit_test(a_linear_of_every_type_matches_the_reference),
         cmocka_unit_test(three_weights_of_different_sizes_share_an_input),
         cmocka_unit_test(attention_over_pages_matches_the_reference),

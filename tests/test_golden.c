@@ -206,8 +206,8 @@ static const char *data_dir(void)
 
 static void small_models_give_the_golden_numbers(void **state)
 {
-    const char *const names[] = {"llama3.F16", "llama_k.Q4_1"};
-    for (int i = 0; i < 2; i++)
+    const char *const names[] = {"llama3.F16", "llama_k.Q4_1", "gemma3.Q8_0"};
+    for (int i = 0; i < 3; i++)
         assert_true(check_file(data_dir(), names[i], limits_of(names[i])));
     /* With an unrounded cache a float model is as near as two float32 engines are. */
     assert_true(check_file(data_dir(), "llama3.F16", (struct limits){1e-3, "f32"}));
@@ -215,12 +215,12 @@ static void small_models_give_the_golden_numbers(void **state)
 
 static void corpus_models_give_the_golden_numbers(void **state)
 {
-    const char *const families[] = {"llama2", "llama3", "llama_k"};
+    const char *const families[] = {"llama2", "llama3", "llama_k", "gemma3"};
     const char *const types[] = {"F32", "F16", "BF16", "Q8_0", "Q4_1"};
     char dir[4200], name[64];
     int n = 0;
     snprintf(dir, sizeof dir, "%s/gguf", test_corpus());
-    for (int f = 0; f < 3; f++)
+    for (int f = 0; f < 4; f++)
         for (int t = 0; t < 5; t++) {
             snprintf(name, sizeof name, "%s.%s", families[f], types[t]);
             if (!check_file(dir, name, limits_of(name)))

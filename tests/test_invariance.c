@@ -18,6 +18,12 @@ static void float_weights_answer_the_same_alone_and_in_every_crowd(void **state)
     rig_check_invariance("llama3.F16.gguf", rig_defaults);
 }
 
+/* Windows of 32, norms of q and k, norms of what is added */
+static void windowed_layers_answer_the_same_alone_and_in_every_crowd(void **state)
+{
+    rig_check_invariance("gemma3.Q8_0.gguf", rig_defaults);
+}
+
 static void pages_of_32_answer_the_same_alone_and_in_every_crowd(void **state)
 {
     struct engine_config c = rig_defaults;
@@ -74,6 +80,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(quantised_weights_answer_the_same_alone_and_in_every_crowd),
         cmocka_unit_test(float_weights_answer_the_same_alone_and_in_every_crowd),
+        cmocka_unit_test(windowed_layers_answer_the_same_alone_and_in_every_crowd),
         cmocka_unit_test(pages_of_32_answer_the_same_alone_and_in_every_crowd),
         cmocka_unit_test(a_poisoned_token_harms_nobody_else),
     };

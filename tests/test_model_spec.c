@@ -7,10 +7,12 @@
 
 #include "test.h"
 
-/* A llama in the making: keys and tensors put into b come before the standard ones. */
+/* A model in the making: keys and tensors put into b come before the standard ones. */
 struct variant {
     struct gguf_build b;
     const char *without[6]; /* keys or tensors to leave out */
+    bool gemma;             /* a gemma3, not a llama */
+    uint32_t n_layers;      /* 0: 2 */
 };
 
 static bool left_out(const struct variant *v, const char *name)
@@ -25,6 +27,14 @@ static void std_u32(struct variant *v, const char *key, uint32_t value)
 {
     if (!left_out(v, key))
         build_u32(&v->b, key, value);
+}
+
+/* A key of the architecture's own */
+static void std_own(struct variant *v, const char *rest, uint32_t value)
+{
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", v->gemma ? "gemma3" : "llama", rest);
+    std_u32(v, key, value);
 }
 
 static void std_tensor(struct variant *v, const char *name, uint64_t d0, uint64_t d1)
@@ -51,44 +61,53 @@ static void build_layer(struct variant *v, int layer)
         const char *part;
         uint64_t d0, d1;
     } parts[] = {
-        {"attn_norm.weight", 24, 0}, {"attn_q.weight", 24, 24},      {"attn_k.weight", 24, 12},
-        {"attn_v.weight", 24, 12},   {"attn_output.weight", 24, 24}, {"ffn_norm.weight", 24, 0},
-        {"ffn_gate.weight", 24, 40}, {"ffn_up.weight", 24, 40},      {"ffn_down.weight", 40, 24},
+        {"attn_norm.weight", 24, 0},     {"attn_q.weight", 24, 24},
+        {"attn_k.weight", 24, 12},       {"attn_v.weight", 24, 12},
+        {"attn_output.weight", 24, 24},  {"ffn_norm.weight", 24, 0},
+        {"ffn_gate.weight", 24, 40},     {"ffn_up.weight", 24, 40},
+        {"ffn_down.weight", 40, 24},     {"attn_q_norm.weight", 6, 0},
+        {"attn_k_norm.weight", 6, 0},    {"post_attention_norm.weight", 24, 0},
+        {"post_ffw_norm.weight", 24, 0},
     };
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    for (size_t i = 0; i < (v->gemma ? 13 : 9); i++) {
         char name[64];
         snprintf(name, sizeof name, "blk.%d.%s", layer, parts[i].part);
         std_tensor(v, name, parts[i].d0, parts[i].d1);
     }
 }
 
-/* A llama of 2 layers, 24 wide, with 4 heads of 6, 2 of them key-value, and 10 tokens. */
-static void build_llama(struct variant *v)
+/* A llama or gemma3 of 2 layers, 24 wide, with 4 heads of 6, 2 of them key-value, and 10 tokens. */
+static void build_model(struct variant *v)
 {
+    const uint32_t n_layers = v->n_layers ? v->n_layers : 2;
+    const char *epsilon = v->gemma ? "gemma3.attention.layer_norm_rms_epsilon"
+                                   : "llama.attention.layer_norm_rms_epsilon";
     if (!left_out(v, "general.architecture"))
-        build_str(&v->b, "general.architecture", "llama");
-    std_u32(v, "llama.block_count", 2);
-    std_u32(v, "llama.context_length", 128);
-    std_u32(v, "llama.embedding_length", 24);
-    std_u32(v, "llama.feed_forward_length", 40);
-    std_u32(v, "llama.attention.head_count", 4);
-    std_u32(v, "llama.attention.head_count_kv", 2);
-    if (!left_out(v, "llama.attention.layer_norm_rms_epsilon"))
-        build_f32(&v->b, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+        build_str(&v->b, "general.architecture", v->gemma ? "gemma3" : "llama");
+    std_own(v, "block_count", n_layers);
+    std_own(v, "context_length", 128);
+    std_own(v, "embedding_length", 24);
+    std_own(v, "feed_forward_length", 40);
+    std_own(v, "attention.head_count", 4);
+    std_own(v, "attention.head_count_kv", 2);
+    if (v->gemma)
+        std_own(v, "attention.sliding_window", 64);
+    if (!left_out(v, epsilon))
+        build_f32(&v->b, epsilon, 1e-5f);
     if (!left_out(v, "tokenizer"))
         build_tokens(v);
     std_tensor(v, "token_embd.weight", 24, 10);
     std_tensor(v, "output_norm.weight", 24, 0);
     std_tensor(v, "output.weight", 24, 10);
-    for (int i = 0; i < 2; i++)
-        build_layer(v, i);
+    for (uint32_t i = 0; i < n_layers; i++)
+        build_layer(v, (int)i);
 }
 
 /* Opens what was built; the file lives as long as v->b. */
 static struct gguf *open_variant(struct variant *v)
 {
     struct err e;
-    build_llama(v);
+    build_model(v);
     struct gguf *g = build_open(&v->b, &e);
     if (!g)
         fail_msg("%s", e.msg);
@@ -149,7 +168,8 @@ static void a_llama_is_read_with_the_defaults_of_what_it_leaves_out(void **state
     assert_true(s.rope_style == ROPE_NORMAL && s.rope_dims == 6 && s.rope_theta == 10000.0f);
     assert_true(s.rope_linear_scale == 1.0f && !s.rope_freq_factors);
     assert_false(s.tied_embeddings || s.qkv_bias || s.o_bias || s.mlp_bias);
-    assert_true(s.attention_scale == 1.0f / sqrtf(6));
+    assert_true(s.attention_scale == 1.0f / sqrtf(6) && s.embedding_scale == 1);
+    assert_false(s.qk_norm || s.post_norms || model_spec_is_windowed(&s, 0));
     assert_int_equal(s.n_params, 2 * (24 * 24 * 2 + 24 * 12 * 2 + 24 * 40 * 3 + 48) + 24 + 480);
 }
 
@@ -220,6 +240,54 @@ static void linear_rope_scaling_is_read_in_old_and_new_spelling(void **state)
     assert_true(s.rope_linear_scale == 1);
 }
 
+/* Six layers of a kind */
+static void assert_windows(const struct model_spec *s, const char *windowed)
+{
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(model_spec_is_windowed(s, i), windowed[i] == 'w');
+}
+
+static void a_gemma3_is_read_with_what_its_file_does_not_say(void **state)
+{
+    struct variant v = {.gemma = true, .n_layers = 6, .without = {"output.weight"}};
+    struct model_spec s;
+    build_str(&v.b, "gemma3.rope.scaling.type", "linear");
+    build_f32(&v.b, "gemma3.rope.scaling.factor", 8);
+    build_f32(&v.b, "gemma3.rope.freq_base", 1e6f);
+    accepted(&v, &s);
+    assert_string_equal(s.architecture, "gemma3");
+    assert_true(s.act == ACT_GELU_TANH && s.rope_style == ROPE_NEOX);
+    assert_true(s.qk_norm && s.post_norms && s.tied_embeddings);
+    assert_true(s.embedding_scale == sqrtf(24) && s.attention_scale == 1.0f / sqrtf(6));
+    assert_true(s.rope_theta == 1e6f && s.rope_linear_scale == 8);
+    assert_true(s.window == 64 && s.rope_theta_windowed == 10000);
+    assert_windows(&s, "wwwwwf");
+}
+
+static void a_gemma3_may_say_what_is_usually_known(void **state)
+{
+    struct variant v = {.gemma = true, .n_layers = 6};
+    struct model_spec s;
+    build_u32(&v.b, "gemma3.attention.sliding_window_pattern", 3);
+    build_f32(&v.b, "gemma3.rope.freq_base_swa", 500);
+    build_f32(&v.b, "gemma3.attention.scale", 0.25f);
+    accepted(&v, &s);
+    assert_true(s.rope_theta_windowed == 500 && s.attention_scale == 0.25f);
+    assert_windows(&s, "wwfwwf");
+}
+
+/* Its query_pre_attn_scalar is n_embd / n_heads, which no key says. */
+static void the_largest_gemma3_scales_scores_by_its_width(void **state)
+{
+    struct variant v = {.gemma = true, .n_layers = 62, .without = {"gemma3.attention.head_count"}};
+    struct model_spec s;
+    build_u32(&v.b, "gemma3.attention.head_count", 2);
+    build_u32(&v.b, "gemma3.attention.key_length", 6);
+    build_u32(&v.b, "gemma3.attention.value_length", 6);
+    accepted(&v, &s);
+    assert_true(s.head_dim == 6 && s.attention_scale == 1.0f / sqrtf(12));
+}
+
 static void neutral_values_of_unknown_features_are_fine(void **state)
 {
     struct variant v = {0};
@@ -265,7 +333,8 @@ static void other_architectures_are_refused_by_name(void **state)
 {
     struct variant v = {.without = {"general.architecture"}};
     build_str(&v.b, "general.architecture", "mamba\n2");
-    refused(&v, ERR_UNSUPPORTED, "architecture \"mamba\\x0a2\" is not supported; these are: llama");
+    refused(&v, ERR_UNSUPPORTED,
+            "architecture \"mamba\\x0a2\" is not supported; these are: llama, gemma3");
     v = (struct variant){.without = {"general.architecture"}};
     refused(&v, ERR_NOT_FOUND, "key general.architecture is missing");
 }
@@ -295,6 +364,45 @@ static void features_that_we_do_not_compute_are_refused_by_name(void **state)
     refused(&v, ERR_UNSUPPORTED, "one of 3 files of a split model");
     build_u32(&v.b, "llama.attention.value_length", 8);
     refused(&v, ERR_UNSUPPORTED, "keys of 6 and values of 8");
+}
+
+static void what_a_gemma3_must_have_is_missed_by_name(void **state)
+{
+    static const char *const tensors[] = {"blk.1.attn_q_norm.weight", "blk.0.attn_k_norm.weight",
+                                          "blk.1.post_attention_norm.weight",
+                                          "blk.0.post_ffw_norm.weight"};
+    struct variant v = {.gemma = true, .without = {"gemma3.attention.sliding_window"}};
+    char part[96];
+    refused(&v, ERR_NOT_FOUND, "key gemma3.attention.sliding_window is missing");
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
+        v = (struct variant){.gemma = true, .without = {tensors[i]}};
+        snprintf(part, sizeof part, "tensor %s is missing; 1 of the 2 layers", tensors[i]);
+        refused(&v, ERR_NOT_FOUND, part);
+    }
+}
+
+static void what_a_gemma3_cannot_have_is_refused_by_name(void **state)
+{
+    static const uint32_t pattern[] = {1, 0};
+    struct variant v = {.gemma = true};
+    build_f32(&v.b, "gemma3.final_logit_softcapping", 30);
+    refused(&v, ERR_UNSUPPORTED, "gemma3.final_logit_softcapping is 30");
+    v.gemma = true;
+    build_array(&v.b, "gemma3.attention.sliding_window_pattern", GGUF_U32, 2, pattern,
+                sizeof pattern);
+    refused(&v, ERR_UNSUPPORTED, "key gemma3.attention.sliding_window_pattern is an array");
+    v.gemma = true;
+    build_u32(&v.b, "gemma3.attention.sliding_window_pattern", 0);
+    refused(&v, ERR_INVALID, "sliding_window_pattern is 0, expected 1 to 512");
+    v = (struct variant){.gemma = true, .without = {"gemma3.attention.sliding_window"}};
+    build_u32(&v.b, "gemma3.attention.sliding_window", 0);
+    refused(&v, ERR_INVALID, "sliding_window is 0, expected 1 to");
+    v.gemma = true;
+    build_f32(&v.b, "gemma3.rope.freq_base_swa", 0);
+    refused(&v, ERR_INVALID, "rope.freq_base_swa is 0");
+    v.gemma = true;
+    build_tensor(&v.b, "rope_freqs.weight", 3, 0);
+    refused(&v, ERR_UNSUPPORTED, "rope_freqs.weight in a model with windowed layers");
 }
 
 static void sizes_out_of_bounds_are_refused_with_the_bounds(void **state)
@@ -360,6 +468,7 @@ static void tensors_that_would_not_be_used_are_refused(void **state)
 {
     static const char *const names[] = {
         "blk.0.attn_q_norm.weight",
+        "blk.0.post_ffw_norm.weight",
         "blk.2.attn_q.weight",
         "blk.01.attn_q.weight",
         "blk..attn_q.weight",
@@ -452,7 +561,7 @@ static void need_corpus(void)
     fclose(f);
 }
 
-static void golden_llamas_are_read(void **state)
+static void golden_files_are_read(void **state)
 {
     static const char *const llama2[] = {"llama2.F16", "llama2.BF16", "llama2.Q8_0"};
     static const char *const llama_k[] = {"llama_k.F16", "llama_k.BF16", "llama_k.Q8_0",
@@ -479,6 +588,11 @@ static void golden_llamas_are_read(void **state)
         assert_true(s.n_heads == 4 && s.n_kv_heads == 2 && s.head_dim == 64);
         assert_true(s.rope_freq_factors && s.eos[0] == 575);
     }
+    golden_spec("gemma3.F16", &s);
+    assert_true(s.n_layers == 6 && s.n_heads == 4 && s.n_kv_heads == 1 && s.head_dim == 32);
+    assert_true(s.window == 32 && s.window_every == 6 && s.embedding_scale == 8);
+    assert_true(s.rope_theta == 1e6f && s.rope_linear_scale == 8 && s.rope_theta_windowed == 1e4f);
+    assert_true(s.tied_embeddings && s.eos[0] == 1);
     golden_spec("mistral.F16", &s);
     assert_int_equal(s.head_dim, 32);
 }
@@ -489,7 +603,7 @@ static void golden_files_of_other_kinds_are_refused_by_name(void **state)
         const char *name, *part;
     } files[] = {
         {"mixtral.F16", "mixture of experts"},         {"qwen2.F16", "architecture \"qwen2\""},
-        {"gemma3.F16", "architecture \"gemma3\""},     {"phi3.F16", "architecture \"phi3\""},
+        {"gemma2.F16", "architecture \"gemma2\""},     {"phi3.F16", "architecture \"phi3\""},
         {"gpt_oss.MXFP4", "architecture \"gpt-oss\""},
     };
     need_corpus();
@@ -535,6 +649,11 @@ int main(void)
         cmocka_unit_test(heads_may_differ_from_the_width),
         cmocka_unit_test(biases_and_tied_embeddings_are_seen),
         cmocka_unit_test(linear_rope_scaling_is_read_in_old_and_new_spelling),
+        cmocka_unit_test(a_gemma3_is_read_with_what_its_file_does_not_say),
+        cmocka_unit_test(a_gemma3_may_say_what_is_usually_known),
+        cmocka_unit_test(the_largest_gemma3_scales_scores_by_its_width),
+        cmocka_unit_test(what_a_gemma3_must_have_is_missed_by_name),
+        cmocka_unit_test(what_a_gemma3_cannot_have_is_refused_by_name),
         cmocka_unit_test(neutral_values_of_unknown_features_are_fine),
         cmocka_unit_test(names_are_made_valid_utf8),
         cmocka_unit_test(other_architectures_are_refused_by_name),
@@ -547,7 +666,7 @@ int main(void)
         cmocka_unit_test(rope_factors_are_checked),
         cmocka_unit_test(a_tokenizer_that_does_not_fit_the_model_is_refused),
         cmocka_unit_test(too_many_end_tokens_are_refused),
-        cmocka_unit_test(golden_llamas_are_read),
+        cmocka_unit_test(golden_files_are_read),
         cmocka_unit_test(golden_files_of_other_kinds_are_refused_by_name),
         cmocka_unit_test(the_default_model_is_read),
     };

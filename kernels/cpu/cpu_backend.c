@@ -317,6 +317,14 @@ static void norm(struct backend *base, struct activation *out, const struct acti
     r->norm.eps = eps;
 }
 
+static void norm_add(struct backend *base, struct activation *x, const struct activation *y,
+                     const struct weight *w, float eps)
+{
+    assert(x->f && x != y && x->logit_rows == y->logit_rows);
+    norm(base, x, y, w, eps);
+    cpu(base)->plan[cpu(base)->n_plan - 1].op = OP_NORM_ADD;
+}
+
 static void norm_logit_rows(struct backend *base, struct activation *out,
                             const struct activation *x, const struct weight *w, float eps)
 {
@@ -348,16 +356,24 @@ static void linear(struct backend *base, enum linear_into into, enum act_fn act,
     }
 }
 
-static void rope_write_kv(struct backend *base, int layer, const struct rope *rope, int n_heads,
-                          struct activation *q, struct activation *k, struct activation *v)
+static bool norms_heads(const struct weight *w, int head_dim)
+{
+    return w && w->vector && w->cols == head_dim;
+}
+
+static void rope_write_kv(struct backend *base, int layer, const struct qk_norm *norm,
+                          const struct rope *rope, int n_heads, struct activation *q,
+                          struct activation *k, struct activation *v)
 {
     const struct kv_pool *kv = &cpu(base)->kv;
     assert(kv->data && layer >= 0 && layer < kv->n_layers && q->f && k->f && v->f);
     assert(q->width == n_heads * kv->head_dim && k->width == kv->n_kv_heads * kv->head_dim);
     assert(v->width == k->width && (!rope || rope->n_dims <= kv->head_dim));
-    (void)kv;
+    assert(!norm || (norms_heads(norm->q, kv->head_dim) && norms_heads(norm->k, kv->head_dim)));
+    (void)kv, (void)norms_heads;
     struct record *r = record(base, OP_ROPE_WRITE_KV);
     r->rope.layer = layer;
+    r->rope.norm = norm ? *norm : (struct qk_norm){0};
     r->rope.rope = rope;
     r->rope.n_heads = n_heads;
     r->rope.q = q;
@@ -442,6 +458,7 @@ static const struct backend_ops ops = {
     .step_begin = step_begin,
     .embed = embed,
     .norm = norm,
+    .norm_add = norm_add,
     .norm_logit_rows = norm_logit_rows,
     .linear = linear,
     .rope_write_kv = rope_write_kv,

@@ -55,6 +55,8 @@ struct kernels {
     void (*act_mul)(enum act_fn, float *gate, const float *up, int n);
     /* out = x / sqrt(mean(x^2) + eps) * w; rows are padded to 16 floats */
     void (*norm)(float *out, const float *x, const float *w, int n, float eps);
+    /* x += y / sqrt(mean(y^2) + eps) * w */
+    void (*norm_add)(float *x, const float *y, const float *w, int n, float eps);
 
     /* Turns n_dims of one head by cos[n_dims/2], sin[n_dims/2]. */
     void (*rotate)(enum rope_style, float *x, const float *cos, const float *sin, int n_dims);

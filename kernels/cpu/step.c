@@ -44,15 +44,28 @@ static void run_norm(struct cpu_backend *b, const struct record *r, int member)
     }
 }
 
+static void run_norm_add(struct cpu_backend *b, const struct record *r)
+{
+    const struct activation *x = r->norm.out, *y = r->norm.x;
+    int n = step_rows(b, x), first, end;
+    while (step_row_share(b, n, team_claim(b->team), &first, &end))
+        for (int row = first; row < end; row++)
+            b->kernels->norm_add(x->f + (size_t)row * x->stride, y->f + (size_t)row * y->stride,
+                                 r->norm.w->vector, x->width, r->norm.eps);
+}
+
 /* Head `h` of the row's q, or (h >= n_heads) of its k, which is then written with v. */
 static void rope_head(struct cpu_backend *b, const struct record *r, int row, int h)
 {
     const struct kv_pool *kv = &b->kv;
     const struct rope *rope = r->rope.rope;
     const struct activation *q = r->rope.q, *k = r->rope.k, *v = r->rope.v;
+    const struct weight *norm = h < r->rope.n_heads ? r->rope.norm.q : r->rope.norm.k;
     int dim = kv->head_dim, kv_head = h - r->rope.n_heads;
     float *x = kv_head < 0 ? q->f + (size_t)row * q->stride + h * dim
                            : k->f + (size_t)row * k->stride + kv_head * dim;
+    if (norm)
+        b->kernels->norm(x, x, norm->vector, dim, r->rope.norm.eps);
     if (rope && rope->style != ROPE_NONE) {
         int pos = b->inputs.positions[row], half = rope->n_dims / 2;
         assert(pos >= 0 && pos < rope->max_positions);
@@ -84,6 +97,9 @@ static void run_record(struct cpu_backend *b, const struct record *r, int member
         break;
     case OP_NORM:
         run_norm(b, r, member);
+        break;
+    case OP_NORM_ADD:
+        run_norm_add(b, r);
         break;
     case OP_LINEAR:
         step_linear(b, r, member);

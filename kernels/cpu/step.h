@@ -10,7 +10,7 @@
 #include "kernels.h"
 #include "team.h"
 
-enum op { OP_EMBED, OP_NORM, OP_LINEAR, OP_ROPE_WRITE_KV, OP_ATTENTION };
+enum op { OP_EMBED, OP_NORM, OP_NORM_ADD, OP_LINEAR, OP_ROPE_WRITE_KV, OP_ATTENTION };
 
 struct rope {
     enum rope_style style;
@@ -31,7 +31,7 @@ struct record {
             const struct activation *x;
             const struct weight *w;
             float eps;
-        } norm;
+        } norm; /* also norm_add's: out += norm(x) */
         struct {
             enum linear_into into;
             enum act_fn act;
@@ -42,6 +42,7 @@ struct record {
         } linear;
         struct {
             int layer, n_heads;
+            struct qk_norm norm; /* weights NULL: none */
             const struct rope *rope;
             struct activation *q, *k, *v;
         } rope;

@@ -19,7 +19,8 @@ INL void add_squares(vf *sum, const float *x)
     }
 }
 
-void ISA_FN(norm)(float *out, const float *x, const float *w, int n, float eps)
+/* out = [out +] x / sqrt(mean(x^2) + eps) * w; out may be x */
+INL void norm_into(float *out, const float *x, const float *w, int n, float eps, const bool add)
 {
     float tail[16], tail_w[16];
     int whole = n / 16 * 16;
@@ -32,10 +33,24 @@ void ISA_FN(norm)(float *out, const float *x, const float *w, int n, float eps)
         add_squares(sum, tail);
     }
     float scale = 1.0f / sqrtf(sum16(sum) / (float)n + eps);
-    for (int i = 0; i < whole; i += LANES)
-        vf_store(out + i, vf_load(x + i) * scale * vf_load(w + i));
-    for (int i = whole; i < n; i++)
-        out[i] = tail[i - whole] * scale * tail_w[i - whole];
+    for (int i = 0; i < whole; i += LANES) {
+        vf v = vf_load(x + i) * scale * vf_load(w + i);
+        vf_store(out + i, add ? vf_load(out + i) + v : v);
+    }
+    for (int i = whole; i < n; i++) {
+        float v = tail[i - whole] * scale * tail_w[i - whole];
+        out[i] = add ? out[i] + v : v;
+    }
+}
+
+void ISA_FN(norm)(float *out, const float *x, const float *w, int n, float eps)
+{
+    norm_into(out, x, w, n, eps, false);
+}
+
+void ISA_FN(norm_add)(float *x, const float *y, const float *w, int n, float eps)
+{
+    norm_into(x, y, w, n, eps, true);
 }
 
 /* x * sigmoid(x) */

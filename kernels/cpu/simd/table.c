@@ -10,6 +10,7 @@ const struct kernels ISA_FN(kernels) = {
     .linear = ISA_FN(linear),
     .act_mul = ISA_FN(act_mul),
     .norm = ISA_FN(norm),
+    .norm_add = ISA_FN(norm_add),
     .rotate = ISA_FN(rotate),
     .kv_write = ISA_FN(kv_write),
     .attend_one = ISA_FN(attend_one),

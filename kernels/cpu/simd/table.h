@@ -19,6 +19,7 @@ void ISA_FN(linear_float)(const struct weight *w, const struct rows_view *x, int
                           int p1, float *y, int ldy);
 void ISA_FN(act_mul)(enum act_fn, float *gate, const float *up, int n);
 void ISA_FN(norm)(float *out, const float *x, const float *w, int n, float eps);
+void ISA_FN(norm_add)(float *x, const float *y, const float *w, int n, float eps);
 void ISA_FN(rotate)(enum rope_style, float *x, const float *cos, const float *sin, int n_dims);
 void ISA_FN(kv_write)(const struct kv_pool *, uint8_t *sub_page, int slot, int head, const float *k,
                       const float *v);
