@@ -46,7 +46,8 @@ struct http_route {
     enum http_method method;
     const char *path; /* exact, with its leading '/' */
     void (*handle)(struct http_request *, void *arg);
-    bool open; /* no key needed */
+    bool open;   /* no key needed */
+    bool prefix; /* `path` ends with '/', and stands for all longer paths that begin with it */
 };
 
 /* routes: ended by a zeroed entry, must outlive the server. */
@@ -61,7 +62,8 @@ int http_server_n_requests(const struct http_server *); /* whose on_done has not
 void http_server_close(struct http_server *);
 
 const char *http_request_id(const struct http_request *); /* x-request-id */
-const char *http_path(const struct http_request *);
+const char *http_path(const struct http_request *);       /* decoded; "%00" stays */
+const char *http_path_rest(const struct http_request *);  /* behind a prefix route's path */
 const char *http_header(const struct http_request *, const char *name); /* NULL: absent */
 const char *http_query(const struct http_request *, const char *name);  /* NULL: absent */
 const char *http_body(const struct http_request *, size_t *n); /* terminated; "" when empty */

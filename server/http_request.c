@@ -128,14 +128,38 @@ static unsigned method_bit(const char *method)
     return strcmp(method, "POST") == 0 ? HTTP_POST : 0;
 }
 
-/* *allowed: the methods of that path. An exact path wins over one that differs by /v1. */
+static const char *without_v1(const char *path)
+{
+    return strncmp(path, "/v1/", 4) == 0 ? path + 3 : path;
+}
+
+/* What of path lies behind prefix, either of them with or without /v1; NULL: nothing does. */
+static const char *below(const char *prefix, const char *path)
+{
+    const char *head = without_v1(prefix), *whole = without_v1(path);
+    size_t n = strlen(head);
+    return strncmp(head, whole, n) == 0 && whole[n] ? whole + n : NULL;
+}
+
+/* Best first. */
+enum match { MATCH_EXACT, MATCH_BUT_V1, MATCH_PREFIX, N_MATCHES };
+
+static bool matches(const struct http_route *r, const char *path, enum match how)
+{
+    if (r->prefix)
+        return how == MATCH_PREFIX && below(r->path, path);
+    return how == MATCH_EXACT ? strcmp(r->path, path) == 0
+                              : how == MATCH_BUT_V1 && same_but_v1(r->path, path);
+}
+
+/* *allowed: the methods of that path. */
 static const struct http_route *find_route(const struct http_server *s, const char *path,
                                            unsigned method, unsigned *allowed)
 {
     *allowed = 0;
-    for (int pass = 0; pass < 2 && !*allowed; pass++)
+    for (enum match how = MATCH_EXACT; how < N_MATCHES && !*allowed; how++)
         for (const struct http_route *r = s->routes; r->path; r++) {
-            if (pass == 0 ? strcmp(r->path, path) != 0 : !same_but_v1(r->path, path))
+            if (!matches(r, path, how))
                 continue;
             *allowed |= r->method;
             if (r->method & method)
@@ -164,11 +188,6 @@ static unsigned distance(const char *a, const char *b)
         }
     }
     return row[nb];
-}
-
-static const char *without_v1(const char *path)
-{
-    return strncmp(path, "/v1/", 4) == 0 ? path + 3 : path;
 }
 
 static const char *nearest_route(const struct http_server *s, const char *path)
@@ -445,6 +464,12 @@ const char *http_request_id(const struct http_request *r)
 const char *http_path(const struct http_request *r)
 {
     return r->url;
+}
+
+const char *http_path_rest(const struct http_request *r)
+{
+    const char *rest = r->route->prefix ? below(r->route->path, r->url) : NULL;
+    return rest ? rest : "";
 }
 
 const char *http_header(const struct http_request *r, const char *name)

@@ -165,6 +165,11 @@ static void get_show(struct http_request *r, void *arg)
     text(r, s);
 }
 
+static void get_rest(struct http_request *r, void *arg)
+{
+    text(r, http_path_rest(r));
+}
+
 static void get_counts(struct http_request *r, void *arg)
 {
     char s[512];
@@ -201,6 +206,8 @@ static const struct http_route routes[] = {
     {HTTP_GET, "/v1/big", get_big, false},
     {HTTP_GET, "/v1/error", get_error, false},
     {HTTP_GET, "/show", get_show, false},
+    {HTTP_GET, "/v1/below/", get_rest, .prefix = true},
+    {HTTP_GET, "/v1/below/exact", get_static, false},
     {HTTP_GET, "/both", get_static, false},
     {HTTP_POST, "/both", post_both, false},
     {HTTP_GET, "/counts", get_counts, true},

@@ -205,6 +205,17 @@ def test_handlers_see_path_query_and_headers(server):
     assert server.ask("http://a:80/show?q=1").body == b"/show|1|-"
 
 
+def test_a_prefix_route_takes_every_path_below_it(server):
+    for path in ["/v1/below/org/name?x=1", "/below/org%2Fname", "/below/%6Frg/nam%65"]:
+        assert server.ask(path).body == b"org/name", path
+    assert server.ask("/below/v1/x%00/").body == b"v1/x%00/"
+    for exact in ["/v1/below/exact", "/below/exact"]:
+        assert server.ask(exact).body == b"hello\n"
+    for path in ["/v1/below/", "/below", "/v1/v1/below/x", "/belowx"]:
+        assert server.ask(path).error()["code"] == "not_found", path
+    assert server.ask("/below/x", "POST", body=b"x").headers["allow"] == "GET, HEAD, OPTIONS"
+
+
 def test_pipelined_requests_are_answered_in_order(server):
     paths = [b"/v1/delay?ms=30", b"/v1/stream?n=2", b"/static", b"/v1/delay?ms=1", b"/v1/nope"]
     with server.connect() as s:
