@@ -37,7 +37,8 @@ static const struct setting table[] = {
     {"served-model-name", TEXT, AT(served_model_name), 0, 0, NULL, NULL, "NAME[,NAME]",
      "name of the model in the API; more names are aliases (default: the file's name)"},
     {"max-queue-len", INTEGER, AT(max_queue_len), 0, 1 << 20, "1024", NULL, "N",
-     "requests that may wait for a place; more are refused with 429"},
+     "sequences (one for each choice of a request) that may wait beyond --max-num-seqs; a request "
+     "that would exceed it is refused with 429"},
     {"drain-timeout", INTEGER, AT(drain_timeout), 0, 86400, "30", NULL, "SECONDS",
      "time that running requests get after the first SIGTERM"},
     {"max-model-len", INTEGER, AT(max_model_len), 1, 1 << 24, NULL, NULL, "TOKENS",

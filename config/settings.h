@@ -22,7 +22,7 @@ struct settings {
     const char *api_key; /* NULL: none */
     bool allow_unauthenticated;
     const char *served_model_name; /* NULL: from the model file's name; commas separate aliases */
-    int64_t max_queue_len;         /* requests that may wait */
+    int64_t max_queue_len;         /* sequences that may wait */
     int64_t drain_timeout;         /* seconds */
 
     int64_t max_model_len; /* 0: automatic */

@@ -5,49 +5,22 @@
 #include "json_in.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* The HTTP module answers each with and without /v1. */
-static const struct http_route fixed_routes[] = {
+static const struct http_route routes[] = {
     {HTTP_POST, "/v1/chat/completions", chat_handle},
     {HTTP_POST, "/v1/completions", completions_handle},
     {HTTP_GET, "/v1/models", models_list_handle},
+    {HTTP_GET, "/v1/models/", models_one_handle, .prefix = true},
     {HTTP_POST, "/tokenize", tokenize_handle},
     {HTTP_POST, "/detokenize", detokenize_handle},
     {HTTP_GET, "/health", health_handle, .open = true},
     {HTTP_GET, "/metrics", metrics_handle},
     {HTTP_GET, "/version", version_handle},
+    {0},
 };
-enum { N_FIXED = sizeof fixed_routes / sizeof *fixed_routes };
-
-static char *join(const char *a, const char *b)
-{
-    size_t n = strlen(a) + strlen(b) + 1;
-    char *s = malloc(n);
-    if (s)
-        snprintf(s, n, "%s%s", a, b);
-    return s;
-}
-
-/* The fixed ones, then one for each name; the paths of the latter are ours. */
-static bool make_routes(struct api *api)
-{
-    api->routes = calloc((size_t)N_FIXED + (size_t)api->n_names + 1, sizeof *api->routes);
-    if (!api->routes)
-        return false;
-    memcpy(api->routes, fixed_routes, sizeof fixed_routes);
-    struct http_route *r = api->routes + N_FIXED;
-    for (int i = 0; i < api->n_names; i++, r++) {
-        r->path = join("/v1/models/", api->names[i]);
-        if (!r->path)
-            return false;
-        r->method = HTTP_GET;
-        r->handle = models_one_handle;
-    }
-    return true;
-}
 
 static bool copy_names(struct api *api, const char *const *names)
 {
@@ -55,7 +28,7 @@ static bool copy_names(struct api *api, const char *const *names)
         api->n_names++;
     api->names = calloc((size_t)api->n_names + 1, sizeof *api->names);
     for (int i = 0; api->names && i < api->n_names; i++)
-        if (!(api->names[i] = join(names[i], "")))
+        if (!(api->names[i] = strdup(names[i])))
             return false;
     return api->names != NULL;
 }
@@ -67,7 +40,7 @@ struct api *api_open(uv_loop_t *loop, const struct api_config *config, struct er
         return NULL;
     }
     struct api *api = calloc(1, sizeof *api);
-    if (!api || !copy_names(api, config->model_names) || !make_routes(api)) {
+    if (!api || !copy_names(api, config->model_names)) {
         api_free(api);
         err_set(e, ERR_MEMORY, "out of memory");
         return NULL;
@@ -77,7 +50,7 @@ struct api *api_open(uv_loop_t *loop, const struct api_config *config, struct er
     api->has_seed = config->has_seed;
     api->seed = config->seed;
     api->max_queue_len = config->max_queue_len;
-    api->stall_limit_s = config->stall_limit_s > 0 ? config->stall_limit_s : 60;
+    api->stall_limit_s = config->stall_limit_s;
     list_init(&api->generations);
     metrics_init(&api->metrics);
     return api;
@@ -87,19 +60,16 @@ void api_free(struct api *api)
 {
     if (!api)
         return;
-    for (int i = 0; api->routes && i < api->n_names; i++)
-        free((char *)api->routes[N_FIXED + i].path);
     for (int i = 0; api->names && i < api->n_names; i++)
         free(api->names[i]);
-    free(api->routes);
     free(api->names);
     buf_free(&api->scratch);
     free(api);
 }
 
-const struct http_route *api_routes(const struct api *api)
+const struct http_route *api_routes(void)
 {
-    return api->routes;
+    return routes;
 }
 
 void api_set_http(struct api *api, const struct http_server *http)
@@ -170,13 +140,8 @@ const char *api_model_name(const struct api *api)
     return api->names[0];
 }
 
-bool api_check_model(const struct api *api, const json_t *body, struct api_error *e)
+bool api_check_name(const struct api *api, const char *name, struct api_error *e)
 {
-    const char *name = NULL;
-    if (!field_string(body, "model", &name, e))
-        return false;
-    if (!name)
-        return true;
     struct buf known = {0};
     for (int i = 0; i < api->n_names; i++) {
         if (strcmp(name, api->names[i]) == 0) {
@@ -192,30 +157,44 @@ bool api_check_model(const struct api *api, const json_t *body, struct api_error
     return false;
 }
 
+bool api_check_model(const struct api *api, const json_t *body, struct api_error *e)
+{
+    const char *name = NULL;
+    return field_string(body, "model", &name, e) && (!name || api_check_name(api, name, e));
+}
+
 /* Seconds until a place is likely free: the mean time of a request, times the rounds of
  * requests that wait before it. */
-static int retry_after(const struct api *api, int waiting)
+static int retry_after(const struct api *api, int64_t waiting)
 {
     const struct histogram *h = &api->metrics.e2e;
     uint64_t n = 0;
     for (int i = 0; i <= h->n; i++)
         n += h->counts[i];
     double mean = n ? h->sum / (double)n : 1;
-    double s = ceil(mean * (waiting / (double)api->info->max_num_seqs));
+    double s = ceil(mean * ((double)waiting / api->info->max_num_seqs));
     return s < 1 ? 1 : s > 60 ? 60 : (int)s;
 }
 
-bool api_admit(const struct api *api, struct api_error *e)
+bool api_has_room(const struct api *api, int64_t n, struct api_error *e)
 {
-    if (!api_healthy(api, e))
-        return false;
-    int waiting = api->n_choices + api->n_calls - api->info->max_num_seqs;
-    if (api->max_queue_len < 0 || waiting < api->max_queue_len)
+    int64_t running = api->info->max_num_seqs, bound = api->max_queue_len;
+    int64_t taken = api->n_sequences, waiting = taken > running ? taken - running : 0;
+    if (bound < 0 || taken + n <= running + bound)
         return true;
-    e->retry_after_s = retry_after(api, waiting);
-    return api_fail(e, 429, "queue_full", NULL,
-                    "the queue is full: %d requests run and %d wait (--max-queue-len %d)",
-                    api->info->max_num_seqs, waiting, api->max_queue_len);
+    if (n > running + bound)
+        return api_bad(e, "n",
+                       "n: the request has %lld sequences (prompts x n), and this server takes at "
+                       "most %lld (--max-num-seqs %lld + --max-queue-len %lld)",
+                       (long long)n, (long long)(running + bound), (long long)running,
+                       (long long)bound);
+    api_fail(e, 429, "queue_full", NULL,
+             "the queue is full: %lld sequences run, %lld wait, and this request has %lld "
+             "(--max-num-seqs %lld, --max-queue-len %lld)",
+             (long long)(taken - waiting), (long long)waiting, (long long)n, (long long)running,
+             (long long)bound);
+    e->retry_after_s = retry_after(api, waiting + n);
+    return false;
 }
 
 /* splitmix64 (Steele, Lea, Flood 2014). */

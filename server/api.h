@@ -4,7 +4,7 @@
  * owns neither the engine nor the HTTP server. Everything runs on the loop thread, except that
  * bodies are parsed, rendered and tokenised on libuv's pool, which reads only what is immutable.
  *
- * Order of things: api_open; http_server_open with api_routes(api) and arg = api;
+ * Order of things: api_open; http_server_open with api_routes() and arg = api;
  * api_set_http; api_set_engine once the model is loaded (until then /health says 503 and
  * requests are refused with 503 model_loading). At the end: http_server_close; engine_close;
  * api_engine_closed; the loop until api_n_in_flight is 0; api_free. */
@@ -23,14 +23,14 @@ struct api_config {
     int64_t created;                /* seconds since 1970, for /v1/models */
     bool has_seed;                  /* requests without a seed get one that follows from this, */
     uint64_t seed;                  /* and from their order; else a random one */
-    int max_queue_len;    /* choices in flight beyond max_num_seqs before 429; < 0: no bound */
-    double stall_limit_s; /* /health: a heartbeat older than this means dead; 0 = 60 */
+    int max_queue_len;    /* sequences in flight beyond max_num_seqs before 429; < 0: no bound */
+    double stall_limit_s; /* /health: a heartbeat older than this means a stalled engine */
 };
 
-/* The strings are copied. */
+/* The strings are copied; names are valid UTF-8. */
 struct api *api_open(uv_loop_t *, const struct api_config *, struct err *e);
-/* Ended by a zeroed entry; lives as long as the api. The handlers' arg is the api. */
-const struct http_route *api_routes(const struct api *);
+/* Ended by a zeroed entry. The handlers' arg is the api. */
+const struct http_route *api_routes(void);
 /* For /metrics. */
 void api_set_http(struct api *, const struct http_server *);
 /* The model is there: requests are taken from now on. tokenizer NULL: token ids only.

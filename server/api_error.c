@@ -7,25 +7,41 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A client's text may be anything, and a precision or the buffer may cut a character: what is
+ * ill-formed becomes '?', what the buffer cut goes. */
+static void make_valid(char *s, size_t cap)
+{
+    size_t n = strlen(s);
+    for (size_t i = utf8_check(s, n); i < n; i += utf8_check(s + i, n - i)) {
+        if (n + 1 == cap && n - i < 4) {
+            s[i] = '\0';
+            return;
+        }
+        s[i] = '?';
+    }
+}
+
 bool api_fail(struct api_error *e, int status, const char *code, const char *param, const char *fmt,
               ...)
 {
     e->status = status;
     e->code = code;
+    e->retry_after_s = status == 429 ? 1 : status == 503 ? 5 : 0;
     snprintf(e->param, sizeof e->param, "%s", param ? param : "");
-    utf8_trim(e->param);
+    make_valid(e->param, sizeof e->param);
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(e->msg, sizeof e->msg, fmt, ap);
     va_end(ap);
-    utf8_trim(e->msg);
+    make_valid(e->msg, sizeof e->msg);
     return false;
 }
 
 bool api_fail_memory(struct api_error *e)
 {
+    api_fail(e, 503, "out_of_memory", NULL, "out of memory for this request");
     e->retry_after_s = 1;
-    return api_fail(e, 503, "out_of_memory", NULL, "out of memory for this request");
+    return false;
 }
 
 bool api_fail_err(struct api_error *e, const char *param, const struct err *err)

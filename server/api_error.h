@@ -16,7 +16,7 @@ struct api_error {
     const char *code; /* static text, or NULL */
     char param[128];  /* "" = none */
     char msg[512];
-    int retry_after_s;
+    int retry_after_s; /* of every 429 and 503, set by api_fail; whoever knows better, after it */
     int64_t n_prompt_tokens, n_ctx; /* of context_length_exceeded; n_ctx = 0: leave both out */
 };
 

@@ -28,22 +28,23 @@ struct api {
     int max_queue_len;
     double stall_limit_s;
     bool draining, closing;
-    struct http_route *routes;
     struct metrics metrics;
     struct list generations;
     int n_calls;       /* bodies on the pool */
     size_t body_bytes; /* of them; at most API_MAX_BODY_BYTES */
     int n_generations;
-    int n_choices;      /* of the generations that the engine works on */
+    int n_sequences;    /* the engine's, and one for each generating body on the pool */
     uint64_t n_ids;     /* makes ids unique */
     struct buf scratch; /* one event while it is formatted */
 };
 
 const char *api_model_name(const struct api *);
-/* The field `model`: absent, or one of the names; else 404. */
+/* Is it one of the names? Else 404. */
+bool api_check_name(const struct api *, const char *name, struct api_error *e);
+/* The field `model`: absent, or one of the names. */
 bool api_check_model(const struct api *, const json_t *body, struct api_error *e);
-/* Whether a new generation can be taken now. */
-bool api_admit(const struct api *, struct api_error *e);
+/* Whether n more sequences can be taken now (429), or ever (400). */
+bool api_has_room(const struct api *, int64_t n, struct api_error *e);
 /* Whether the engine lives, as /health has it. */
 bool api_healthy(const struct api *, struct api_error *e);
 /* The seed of a request that brought none. */

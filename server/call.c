@@ -9,6 +9,7 @@
 static void call_free(struct call *c)
 {
     c->api->n_calls--;
+    c->api->n_sequences -= c->n_sequences;
     c->api->body_bytes -= c->n_body;
     free(c->body);
     free(c->reply);
@@ -66,8 +67,8 @@ static struct call *call_new(struct api *api, struct http_request *http)
     return c;
 }
 
-void call_start(struct api *api, struct http_request *http, bool (*run)(struct call *),
-                void (*done)(struct call *))
+void call_start(struct api *api, struct http_request *http, int n_sequences,
+                bool (*run)(struct call *), void (*done)(struct call *))
 {
     struct api_error e = {0};
     size_t n;
@@ -82,6 +83,8 @@ void call_start(struct api *api, struct http_request *http, bool (*run)(struct c
     }
     c->run = run;
     c->done = done;
+    c->n_sequences = n_sequences;
+    api->n_sequences += n_sequences;
     http_set_user(http, c, on_client_done);
     if (uv_queue_work(api->loop, &c->work, on_work, on_worked) != 0)
         abort(); /* only for a NULL callback */

@@ -19,10 +19,12 @@ struct call {
     void (*done)(struct call *); /* loop; http is not NULL, run succeeded */
     struct api_error error;
     struct gen_input input; /* of the generating routes */
+    int n_sequences;        /* what it holds of api.n_sequences, until it frees itself */
     char *reply;            /* of the others: JSON text */
 };
 
-void call_start(struct api *, struct http_request *, bool (*run)(struct call *),
+/* n_sequences: what it counts as in the queue meanwhile. */
+void call_start(struct api *, struct http_request *, int n_sequences, bool (*run)(struct call *),
                 void (*done)(struct call *));
 /* The body as an object whose `model` has been checked; NULL and the call's error. Pool. */
 json_t *call_parse(struct call *);

@@ -8,6 +8,7 @@
 #include "http.h"
 #include "loaded_model.h"
 #include "log.h"
+#include "model_names.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -15,10 +16,15 @@
 #include <time.h>
 #include <uv.h>
 
-enum { MAX_NAMES = 16, DRAIN_TICK_MS = 20, LAST_WORDS_MS = 1000 };
+enum {
+    DRAIN_TICK_MS = 20,
+    LAST_WORDS_MS = 1000,
+    STALL_LIMIT_S = 60, /* the engine beats every step; a large one takes seconds on a busy CPU */
+};
 
 struct server {
     struct settings settings;
+    struct model_names names;
     uv_loop_t loop;
     uv_async_t wake; /* the engine has news */
     uv_signal_t signals[2];
@@ -100,62 +106,41 @@ static void on_signal(uv_signal_t *handle, int number)
     start_drain(s, s->settings.drain_timeout);
 }
 
-/* A dead engine cannot come back: tell the clients, end, and let the supervisor start anew. */
+/* A dead engine cannot come back: tell the clients, end, and let the supervisor start anew.
+ * While draining too: the process has failed, whatever it was about to do. */
+static void look_for_death(struct server *s)
+{
+    struct engine_stats stats;
+    if (!s->model.engine || s->status != 0)
+        return;
+    engine_get_stats(s->model.engine, &stats);
+    if (!stats.dead)
+        return;
+    log_error("the engine has failed; ending");
+    s->status = 1;
+    start_drain(s, 0);
+}
+
 static void on_wake(uv_async_t *handle)
 {
     struct server *s = handle->data;
     if (!s->load_done)
         return;
     api_poll_engine(s->api);
-    struct engine_stats stats;
-    if (s->draining)
-        return;
-    engine_get_stats(s->model.engine, &stats);
-    if (stats.dead) {
-        log_error("the engine has failed; ending");
-        s->status = 1;
-        start_drain(s, 0);
-    }
-}
-
-/* The names under which the model is served, NULL-terminated: what the user gave, or the file's
- * name without its ending. `text` is cut up and must live as long. */
-static void model_names(char *text, bool given, const char *names[MAX_NAMES + 1])
-{
-    int n = 0;
-    if (!given) {
-        char *slash = strrchr(text, '/'), *base = slash ? slash + 1 : text;
-        size_t len = strlen(base);
-        if (len > 5 && !strcmp(base + len - 5, ".gguf"))
-            base[len - 5] = '\0';
-        names[n++] = base;
-    } else {
-        for (char *save, *p = strtok_r(text, ",", &save); p && n < MAX_NAMES;
-             p = strtok_r(NULL, ",", &save))
-            names[n++] = p;
-    }
-    if (n == 0)
-        names[n++] = "model";
-    names[n] = NULL;
+    look_for_death(s);
 }
 
 static bool open_api(struct server *s, struct err *e)
 {
-    const char *given = s->settings.served_model_name;
-    const char *names[MAX_NAMES + 1];
-    char *text = strdup(given ? given : s->settings.model);
-    if (!text)
-        return err_set(e, ERR_MEMORY, "out of memory");
-    model_names(text, given != NULL, names);
     const struct api_config config = {
-        .model_names = names,
+        .model_names = s->names.list,
         .created = time(NULL),
         .has_seed = s->settings.seed >= 0,
         .seed = (uint64_t)s->settings.seed,
         .max_queue_len = (int)s->settings.max_queue_len,
+        .stall_limit_s = STALL_LIMIT_S,
     };
     s->api = api_open(&s->loop, &config, e);
-    free(text);
     return s->api != NULL;
 }
 
@@ -173,7 +158,7 @@ static bool open_http(struct server *s, struct err *e)
         .slow_reader_ms = 60000,
         .api_key = s->settings.api_key,
     };
-    s->http = http_server_open(&s->loop, &config, api_routes(s->api), s->api, e);
+    s->http = http_server_open(&s->loop, &config, api_routes(), s->api, e);
     if (s->http)
         api_set_http(s->api, s->http);
     return s->http != NULL;
@@ -200,6 +185,7 @@ static void close_all(struct server *s)
     if (s->http)
         http_server_close(s->http);
     if (s->model.engine) {
+        look_for_death(s);
         engine_close(s->model.engine);
         api_engine_closed(s->api);
         while (api_n_in_flight(s->api))
@@ -214,6 +200,7 @@ static void close_all(struct server *s)
     uv_run(&s->loop, UV_RUN_DEFAULT);
     uv_loop_close(&s->loop);
     loaded_model_free(&s->model);
+    model_names_free(&s->names);
     settings_free(&s->settings);
 }
 
@@ -241,6 +228,11 @@ int cmd_serve(int argc, char **argv)
         break;
     }
     setup_log(&s.settings);
+    if (!model_names_read(&s.names, s.settings.served_model_name, s.settings.model, &e)) {
+        log_error("%s", e.msg);
+        settings_free(&s.settings);
+        return 2;
+    }
     signal(SIGPIPE, SIG_IGN);
     open_handles(&s);
     if (open_api(&s, &e) && open_http(&s, &e)) {

@@ -49,7 +49,7 @@ static bool fit_context(struct call *c)
     return true;
 }
 
-static bool run(struct call *c, bool chat)
+static bool read_input(struct call *c, bool chat)
 {
     json_t *body = call_parse(c);
     if (!body)
@@ -64,24 +64,32 @@ static bool run(struct call *c, bool chat)
 
 static bool run_completion(struct call *c)
 {
-    return run(c, false);
+    return read_input(c, false);
 }
 
 static bool run_chat(struct call *c)
 {
-    return run(c, true);
+    return read_input(c, true);
 }
 
+/* Only now it is known how many sequences the request has. */
 static void start(struct call *c)
 {
-    generation_start(c->api, c->http, &c->input, c->t_arrival);
+    struct api_error e = {0};
+    c->api->n_sequences -= c->n_sequences;
+    c->n_sequences = 0;
+    if (api_has_room(c->api, (int64_t)c->input.prompts.n * c->input.params.n, &e))
+        generation_start(c->api, c->http, &c->input, c->t_arrival);
+    else
+        api_error_reply(c->http, &e);
 }
 
+/* A full queue is told before the body costs anything. */
 static void handle(struct api *api, struct http_request *http, bool (*work)(struct call *))
 {
     struct api_error e = {0};
-    if (api_admit(api, &e))
-        call_start(api, http, work, start);
+    if (api_healthy(api, &e) && api_has_room(api, 1, &e))
+        call_start(api, http, 1, work, start);
     else
         api_error_reply(http, &e);
 }

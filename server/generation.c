@@ -244,7 +244,7 @@ static void handed_back(struct generation *g, struct gen_prompt *p)
 {
     p->with_engine = false;
     g->n_with_engine--;
-    g->api->n_choices -= g->params.n;
+    g->api->n_sequences -= g->params.n;
     metrics_request(&g->api->metrics, p->request);
     for (int i = 0; i < g->params.n && !g->over; i++) {
         int finish = atomic_load(&p->request->choices[i].finish);
@@ -383,7 +383,7 @@ static void submit(struct generation *g)
         p->with_engine = true;
         if (engine_submit(g->api->engine, p->request, &err)) {
             g->n_with_engine++;
-            g->api->n_choices += g->params.n;
+            g->api->n_sequences += g->params.n;
             continue;
         }
         p->with_engine = false;

@@ -76,8 +76,7 @@ void metrics_request(struct metrics *m, const struct request *r)
 void metrics_steps(struct metrics *m, const struct engine_stats *s)
 {
     uint64_t steps = s->steps - m->last.steps;
-    uint64_t tokens =
-        s->prompt_tokens - m->last.prompt_tokens + (s->generated_tokens - m->last.generated_tokens);
+    uint64_t tokens = s->computed_tokens - m->last.computed_tokens;
     if (steps > 0)
         histogram_add(&m->step_tokens, (double)tokens / (double)steps, steps);
     m->last = *s;
@@ -144,6 +143,7 @@ static void format_engine(const struct writer *w, const struct engine_stats *s)
     counter(w, "vllm:num_preemptions_total", s->preemptions);
     counter(w, "vllm:corrupted_requests_total", s->corrupted_requests);
     counter(w, "tokend:engine_steps_total", s->steps);
+    counter(w, "tokend:computed_tokens_total", s->computed_tokens);
 }
 
 static void format_ends(const struct writer *w, const struct metrics *m)

@@ -30,7 +30,7 @@ struct metrics {
 void metrics_init(struct metrics *);
 /* A request that the engine handed back. */
 void metrics_request(struct metrics *, const struct request *);
-/* New numbers of the engine: tokens a step since the last call. */
+/* New numbers of the engine: tokens computed a step since the last call. */
 void metrics_steps(struct metrics *, const struct engine_stats *);
 
 struct metrics_view {

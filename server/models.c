@@ -1,7 +1,5 @@
-/* GET /v1/models, /v1/models/NAME and /version. */
+/* GET /v1/models and /v1/models/NAME. */
 #include "api_state.h"
-
-#include <string.h>
 
 /* Clients read the serving limit from one of three fields: all mean tokens of one request. */
 static json_t *entry(const struct api *api, const char *name)
@@ -31,15 +29,13 @@ void models_list_handle(struct http_request *http, void *arg)
     api_reply_json(http, json_pack("{s:s, s:o}", "object", "list", "data", data));
 }
 
-/* Its route is registered for each name; others get the HTTP module's 404. */
 void models_one_handle(struct http_request *http, void *arg)
 {
     const struct api *api = arg;
-    const char *name = strstr(http_path(http), "models/");
-    api_reply_json(http, entry(api, name ? name + strlen("models/") : api_model_name(api)));
-}
-
-void version_handle(struct http_request *http, void *arg)
-{
-    api_reply_json(http, json_pack("{s:s}", "version", TOKEND_VERSION));
+    const char *name = http_path_rest(http);
+    struct api_error e = {0};
+    if (api_check_name(api, name, &e))
+        api_reply_json(http, entry(api, name));
+    else
+        api_error_reply(http, &e);
 }

@@ -82,7 +82,7 @@ static void start(struct api *api, struct http_request *http, bool (*run)(struct
 {
     struct api_error e = {0};
     if (api->engine)
-        call_start(api, http, run, call_send_reply);
+        call_start(api, http, 0, run, call_send_reply);
     else if (!api_healthy(api, &e))
         api_error_reply(http, &e);
 }

@@ -1,5 +1,6 @@
 """The OpenAI API as its clients use it: the SDK, curl, and clients that mean no good."""
 import json
+import os
 import random
 import signal
 import socket
@@ -7,11 +8,12 @@ import struct
 import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import openai
 import pytest
 
-from tokend import Tokend
+from tokend import MODEL, Tokend
 
 COUNT = "Count from 1 to 20 as: 1, 2, 3, …"
 
@@ -334,7 +336,8 @@ def test_a_nul_in_text_does_not_cut_it(server):
 
 
 def test_unknown_routes_and_models_are_404(server):
-    refused(server.http.get("/v1/models/nope"), 404)
+    for path in ("/v1/models/nope", "/models/smol/", "/v1/models/org%2Fsmol"):
+        assert "smol, alias" in refused(server.http.get(path), 404, code="model_not_found")["message"]
     refused(server.http.get("/v1/nothing"), 404)
     refused(server.http.post("/v1/chat/completions", json={"model": "", "messages": user("x")}), 404,
             code="model_not_found")
@@ -422,7 +425,60 @@ def test_neighbours_stream_on_while_others_are_refused_and_leave(server, sdk):
     assert server.all_pages_are_back()
 
 
+# ---------------------------------------------------------------- the prefix cache
+
+SYSTEM = " ".join(f"Rule {i}: be brief, be kind, and say nothing of rule {i * 7 + 3}." for i in range(12))
+
+
+def asked(server, text, system=SYSTEM):
+    r = server.http.post("/v1/chat/completions", json={
+        "messages": [{"role": "system", "content": system}] + user(text), "max_tokens": 2, "temperature": 0})
+    assert r.status_code == 200, r.text
+    return r.json()["usage"]
+
+
+def test_a_shared_system_prompt_is_cached(server):
+    first = asked(server, "What is rule 1?")
+    second = asked(server, "Say hello.")
+    assert first["prompt_tokens_details"]["cached_tokens"] < 32
+    assert second["prompt_tokens"] - second["prompt_tokens_details"]["cached_tokens"] < 48
+
+
+def test_cold_requests_of_one_moment_compute_a_shared_prompt_once():
+    with Tokend("--max-model-len", "1024", "--max-num-seqs", "16", "--max-num-batched-tokens", "64") as s:
+        with ThreadPoolExecutor(16) as pool:
+            usages = list(pool.map(lambda i: asked(s, f"Answer {i}."), range(16)))
+        total = sum(u["prompt_tokens"] for u in usages)
+        each = usages[0]["prompt_tokens"]
+        computed = s.metric("tokend:computed_tokens_total")
+        cached = sum(u["prompt_tokens_details"]["cached_tokens"] for u in usages)
+        assert each > 200
+        # The prompt once, and of each what no page shares: less than a page, its question, its answer.
+        assert computed < each + 16 * 48, (computed, each)
+        assert s.metric("vllm:prefix_cache_hits_total") == cached >= total - each - 16 * 48
+        assert s.metric("vllm:iteration_tokens_total_sum") == computed
+
+
 # ---------------------------------------------------------------- servers of their own
+
+def test_a_files_name_that_is_no_utf8_is_served_all_the_same(tmp_path):
+    path = os.fsencode(tmp_path) + b"/bad\xff.gguf"
+    os.symlink(os.path.abspath(MODEL), path)
+    with Tokend("--max-model-len", "256", model=path) as s:
+        assert s.name == "bad\ufffd"
+        assert s.http.get("/v1/models/bad%EF%BF%BD").json()["id"] == s.name
+        r = s.http.post("/v1/completions", json={"prompt": "a", "max_tokens": 1, "model": s.name})
+        assert r.json()["model"] == s.name
+        assert s.name in s.http.get("/metrics").text
+
+
+def test_names_with_slashes_have_their_entries():
+    with Tokend("--max-model-len", "256", "--served-model-name", "org/smol,a b%2F") as s:
+        for path in ("org/smol", "org%2Fsmol"):
+            assert s.http.get("/v1/models/" + path).json()["id"] == "org/smol"
+        assert s.http.get("/models/a%20b%252F").json()["id"] == "a b%2F"
+        refused(s.http.get("/v1/models/smol"), 404, code="model_not_found")
+
 
 def test_the_queue_is_bounded():
     with Tokend("--max-model-len", "512", "--max-num-seqs", "1", "--max-queue-len", "2") as s:

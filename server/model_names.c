@@ -1,0 +1,68 @@
+#include "model_names.h"
+
+#include "buf.h"
+#include "utf8.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool split(struct model_names *names, const char *given, struct err *e)
+{
+    size_t n = strlen(given), good = utf8_check(given, n);
+    if (good < n)
+        return err_set(e, ERR_INVALID, "--served-model-name: expected UTF-8, byte %zu is not",
+                       good);
+    names->text = strdup(given);
+    if (!names->text)
+        return err_set(e, ERR_MEMORY, "out of memory");
+    int count = 0;
+    for (char *save, *p = strtok_r(names->text, ",", &save); p; p = strtok_r(NULL, ",", &save)) {
+        if (count == MODEL_NAMES_MAX)
+            return err_set(e, ERR_LIMIT, "--served-model-name: expected at most %d names",
+                           MODEL_NAMES_MAX);
+        names->list[count++] = p;
+    }
+    return count > 0 || err_set(e, ERR_INVALID, "--served-model-name: expected at least one name");
+}
+
+/* Each byte that is not part of a whole character becomes U+FFFD. */
+static void add_valid(struct buf *out, const char *text)
+{
+    for (const char *end = text + strlen(text); text < end; text++) {
+        size_t good = utf8_check(text, (size_t)(end - text));
+        buf_add(out, text, good);
+        text += good;
+        if (text == end)
+            return;
+        buf_add_str(out, "\xEF\xBF\xBD");
+    }
+}
+
+static bool of_file(struct model_names *names, const char *path, struct err *e)
+{
+    const char *slash = strrchr(path, '/');
+    struct buf text = {0};
+    add_valid(&text, slash ? slash + 1 : path);
+    if (text.len > 5 && !strcmp(text.data + text.len - 5, ".gguf"))
+        text.data[text.len - 5] = '\0';
+    if (text.len == 0)
+        buf_add_str(&text, "model");
+    names->text = text.data;
+    names->list[0] = text.data;
+    return !text.failed || err_set(e, ERR_MEMORY, "out of memory");
+}
+
+bool model_names_read(struct model_names *names, const char *given, const char *path, struct err *e)
+{
+    *names = (struct model_names){0};
+    if (given ? split(names, given, e) : of_file(names, path, e))
+        return true;
+    model_names_free(names);
+    return false;
+}
+
+void model_names_free(struct model_names *names)
+{
+    free(names->text);
+    *names = (struct model_names){0};
+}

@@ -1,0 +1,223 @@
+/* The routes that generate nothing, between the same fakes. */
+#include "test.h"
+
+#include "api_rig.h"
+
+/* ---- what is taken ---- */
+
+static void finish_all(struct http_request **h, int n)
+{
+    for (int i = 0; i < engine.n; i++)
+        end_request(engine.all[i], FINISH_LENGTH);
+    for (int i = 0; i < n; i++)
+        end(h[i], false);
+}
+
+static void only_so_many_sequences_are_taken_at_once(void **state)
+{
+    api->max_queue_len = 1;
+    struct http_request *h[3];
+    for (int i = 0; i < 3; i++)
+        h[i] = posted(completions_handle, "{\"prompt\":\"p\"}");
+    struct http_request *late = post(completions_handle, "{\"prompt\":\"p\"}");
+    assert_true(late->retry_after >= 1);
+    assert_error(late, 429, "queue_full");
+    finish_all(h, 3);
+    assert_int_equal(api->n_sequences, 0);
+}
+
+static void a_request_counts_as_its_prompts_times_n(void **state)
+{
+    api->max_queue_len = 2;
+    struct http_request *h[2];
+    h[0] = posted(completions_handle, "{\"prompt\":\"p\"}");
+    struct http_request *late = posted(completions_handle, "{\"prompt\":[\"p\",\"q\"],\"n\":2}");
+    assert_contains(late->out.data, "1 sequences run, 0 wait, and this request has 4");
+    assert_error(late, 429, "queue_full");
+    h[1] = posted(completions_handle, "{\"prompt\":\"p\",\"n\":3}");
+    assert_error(post(completions_handle, "{\"prompt\":\"p\"}"), 429, "queue_full");
+    finish_all(h, 2);
+}
+
+static void a_request_that_can_never_fit_is_not_told_to_come_back(void **state)
+{
+    api->max_queue_len = 2;
+    assert_error(posted(completions_handle, "{\"prompt\":\"p\",\"n\":5}"), 400, "invalid_value");
+    assert_int_equal(engine.n, 0);
+}
+
+static void bodies_on_the_pool_count_when_they_will_generate(void **state)
+{
+    api->max_queue_len = 0;
+    struct http_request *h[6];
+    for (int i = 0; i < 4; i++)
+        h[i] = post(tokenize_handle, "{\"prompt\":\"ab\"}");
+    for (int i = 4; i < 6; i++)
+        h[i] = post(completions_handle, "{\"prompt\":\"p\"}");
+    assert_error(post(completions_handle, "{\"prompt\":\"p\"}"), 429, "queue_full");
+    uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(engine.n, 2);
+    finish_all(h, 6);
+}
+
+static void a_refused_or_left_body_gives_its_place_back(void **state)
+{
+    assert_error(posted(completions_handle, "{"), 400, "invalid_json");
+    struct http_request *h = post(completions_handle, "{\"prompt\":\"p\"}");
+    assert_int_equal(api->n_sequences, 1);
+    end(h, true);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(api->n_sequences, 0);
+}
+
+/* A request that was taken goes on when the drain begins while it is parsed. */
+static void a_body_on_the_pool_survives_the_beginning_of_a_drain(void **state)
+{
+    struct http_request *h = post(completions_handle, "{\"prompt\":\"p\"}");
+    api_set_draining(api, true);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(engine.n, 1);
+    finish_all(&h, 1);
+}
+
+static void health_tells_the_truth(void **state)
+{
+    struct http_request *h = post(health_handle, "");
+    assert_int_equal(h->status, 200);
+    end(h, false);
+    engine.stats.heartbeat_age = 61;
+    assert_error(post(health_handle, ""), 503, "engine_stalled");
+    engine.stats.dead = true;
+    assert_error(post(health_handle, ""), 503, "engine_dead");
+    assert_error(post(chat_handle, "{}"), 503, "engine_dead");
+    engine.stats = (struct engine_stats){0};
+    api_set_draining(api, true);
+    assert_error(post(health_handle, ""), 503, "draining");
+    assert_error(post(completions_handle, "{}"), 503, "draining");
+    api_set_draining(api, false);
+}
+
+/* ---- the other routes ---- */
+
+static void tokenize_and_detokenize_are_inverse(void **state)
+{
+    struct http_request *h = posted(tokenize_handle, "{\"prompt\":\"ab\"}");
+    json_t *o = reply_of(h);
+    assert_int_equal(json_integer_value(json_object_get(o, "count")), 2);
+    assert_int_equal(json_integer_value(json_object_get(o, "max_model_len")), 100);
+    json_decref(o);
+    end(h, false);
+    h = posted(detokenize_handle, "{\"tokens\":[97,0,98]}");
+    o = reply_of(h);
+    assert_int_equal(json_string_length(json_object_get(o, "prompt")), 3);
+    json_decref(o);
+    end(h, false);
+    assert_error(posted(detokenize_handle, "{\"tokens\":[-1]}"), 400, "invalid_value");
+    assert_error(posted(tokenize_handle, "{}"), 400, "missing_field");
+}
+
+static void the_model_list_tells_the_serving_limit_three_ways(void **state)
+{
+    struct http_request *h = post(models_list_handle, "");
+    json_t *o = reply_of(h), *m = json_array_get(json_object_get(o, "data"), 0);
+    assert_string_equal(json_string_value(json_object_get(m, "id")), "m");
+    assert_int_equal(json_integer_value(json_object_get(m, "max_model_len")), 100);
+    assert_int_equal(json_integer_value(json_object_get(m, "context_length")), 100);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(m, "meta"), "n_ctx")), 100);
+    json_decref(o);
+    end(h, false);
+}
+
+static struct http_request *get_model(const char *name)
+{
+    struct http_request *h = calloc(1, sizeof *h);
+    h->rest = name;
+    models_one_handle(h, api);
+    return h;
+}
+
+static void each_served_name_has_its_entry_and_no_other(void **state)
+{
+    struct http_request *h = get_model("alias");
+    assert_int_equal(h->status, 200);
+    json_t *o = reply_of(h);
+    assert_string_equal(json_string_value(json_object_get(o, "id")), "alias");
+    json_decref(o);
+    end(h, false);
+    h = get_model("gpt\xff");
+    assert_contains(h->out.data, "`gpt?` does not exist; this server has: m, alias");
+    assert_error(h, 404, "model_not_found");
+}
+
+/* All series with their labels, without values. */
+static void metric_names(const char *text, struct buf *out)
+{
+    for (const char *line = text; *line;) {
+        const char *next = strchr(line, '\n') + 1;
+        if (*line != '#')
+            buf_add(out, line,
+                    (size_t)((const char *)memrchr(line, ' ', (size_t)(next - line)) - line));
+        line = next;
+    }
+}
+
+static void all_metrics_are_there_from_the_first_scrape(void **state)
+{
+    struct buf before = {0}, after = {0};
+    struct http_request *h = post(metrics_handle, "");
+    assert_contains(h->out.data, "vllm:num_requests_running{model_name=\"m\",engine=\"0\"} 0\n");
+    assert_contains(h->out.data, "vllm:time_to_first_token_seconds_count{model_name=\"m\","
+                                 "engine=\"0\"} 0\n");
+    assert_contains(h->out.data, "finished_reason=\"abort\"} 0\n");
+    metric_names(h->out.data, &before);
+    end(h, false);
+
+    h = posted(completions_handle, "{\"prompt\":\"p\",\"max_tokens\":2}");
+    make_text(engine.all[0], "ab");
+    engine.stats = (struct engine_stats){.pages_total = 8,
+                                         .pages_in_use = 2,
+                                         .steps = 2,
+                                         .prompt_tokens = 1,
+                                         .generated_tokens = 2,
+                                         .computed_tokens = 14,
+                                         .slots_in_use = 32,
+                                         .slots_written = 24};
+    end_request(engine.all[0], FINISH_LENGTH);
+    end(h, false);
+
+    h = post(metrics_handle, "");
+    metric_names(h->out.data, &after);
+    assert_string_equal(before.data, after.data);
+    assert_contains(h->out.data, "vllm:kv_cache_usage_perc{model_name=\"m\",engine=\"0\"} 0.25\n");
+    assert_contains(h->out.data, "tokend:kv_waste_ratio{model_name=\"m\",engine=\"0\"} 0.25\n");
+    assert_contains(h->out.data, "finished_reason=\"length\"} 1\n");
+    assert_contains(h->out.data, "vllm:inter_token_latency_seconds_count{model_name=\"m\","
+                                 "engine=\"0\"} 1\n");
+    assert_contains(h->out.data, "vllm:iteration_tokens_total_count{model_name=\"m\","
+                                 "engine=\"0\"} 2\n");
+    assert_contains(h->out.data, "vllm:iteration_tokens_total_sum{model_name=\"m\","
+                                 "engine=\"0\"} 14\n");
+    assert_contains(h->out.data, "tokend:computed_tokens_total{model_name=\"m\","
+                                 "engine=\"0\"} 14\n");
+    end(h, false);
+    buf_free(&before);
+    buf_free(&after);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        with_api(only_so_many_sequences_are_taken_at_once),
+        with_api(a_request_counts_as_its_prompts_times_n),
+        with_api(a_request_that_can_never_fit_is_not_told_to_come_back),
+        with_api(bodies_on_the_pool_count_when_they_will_generate),
+        with_api(a_refused_or_left_body_gives_its_place_back),
+        with_api(a_body_on_the_pool_survives_the_beginning_of_a_drain),
+        with_api(health_tells_the_truth),
+        with_api(tokenize_and_detokenize_are_inverse),
+        with_api(the_model_list_tells_the_serving_limit_three_ways),
+        with_api(each_served_name_has_its_entry_and_no_other),
+        with_api(all_metrics_are_there_from_the_first_scrape),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
