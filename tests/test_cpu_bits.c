@@ -278,9 +278,15 @@ static void shapes_agree(const char *isa)
         {DTYPE_F16, DTYPE_F32, 3, 3, 20, 77, 16, 0, 3, ACT_SILU, ROPE_NONE, false},
         {DTYPE_BF16, DTYPE_F16, 8, 2, 16, 50, 48, 18, 0, ACT_SILU, ROPE_NEOX, false},
         {DTYPE_F32, DTYPE_F32, 5, 1, 8, 40, 16, 0, 0, ACT_GELU_TANH, ROPE_NORMAL, true},
+        {DTYPE_Q4_0, DTYPE_F16, 4, 2, 16, 96, 16, 0, 0, ACT_SILU, ROPE_NORMAL, false},
+        {DTYPE_Q5_0, DTYPE_F16, 4, 2, 16, 96, 16, 0, 0, ACT_SILU, ROPE_NORMAL, false},
+        {DTYPE_Q5_1, DTYPE_F16, 4, 2, 16, 96, 16, 0, 0, ACT_SILU, ROPE_NORMAL, false},
+        {DTYPE_Q4_K, DTYPE_F16, 4, 1, 64, 256, 16, 0, 0, ACT_SILU, ROPE_NORMAL, false},
+        {DTYPE_Q5_K, DTYPE_F16, 4, 1, 64, 256, 16, 0, 0, ACT_SILU, ROPE_NORMAL, false},
+        {DTYPE_Q6_K, DTYPE_F16, 4, 1, 64, 256, 16, 0, 0, ACT_SILU, ROPE_NORMAL, false},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        shape_agrees(isa, &shapes[i], i == 0 ? 300 : 100);
+        shape_agrees(isa, &shapes[i], i == 0 ? 300 : i < 5 ? 100 : 50);
 }
 
 static void a_row_has_the_same_bits_however_it_is_batched(void **state)

@@ -9,13 +9,19 @@
 #include "cpu_rig.h"
 #include "test.h"
 
-static const enum dtype weight_types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_1};
 static const enum dtype kv_types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
 #define N(a) ((int)(sizeof(a) / sizeof *(a)))
 
 static bool quantised(enum dtype t)
 {
-    return t == DTYPE_Q8_0 || t == DTYPE_Q4_1;
+    return dtype_info(t)->block_elems > 1;
+}
+
+/* cols, or where the type's blocks do not divide it, the next multiple */
+static int whole_blocks(enum dtype t, int cols)
+{
+    int n = dtype_info(t)->block_elems;
+    return (cols + n - 1) / n * n;
 }
 
 /* --- embed --- */
@@ -45,11 +51,11 @@ static void embed_of(const char *isa, enum dtype type, int rows, int cols)
 
 static void embeds(const char *isa)
 {
-    for (int t = 0; t < N(weight_types); t++) {
-        embed_of(isa, weight_types[t], 37, 96);
-        embed_of(isa, weight_types[t], 1, 64);
-        if (!quantised(weight_types[t]))
-            embed_of(isa, weight_types[t], 18, 51);
+    for (enum dtype t = 0; t < DTYPE_COUNT; t++) {
+        embed_of(isa, t, 37, dtype_info(t)->block_elems * 3);
+        embed_of(isa, t, 1, whole_blocks(t, 64));
+        if (!quantised(t))
+            embed_of(isa, t, 18, 51);
     }
 }
 
@@ -228,16 +234,19 @@ static void linears(const char *isa)
                                     {100, 576, 4}, {160, 1056, 7}, {8, 320, 16},
                                     {64, 64, 131}, {576, 1536, 5}, {1, 160, 6}};
     static const enum linear_into into[] = {INTO_STORE, INTO_ADD, INTO_ACT_MUL};
-    for (int t = 0; t < N(weight_types); t++) {
+    for (enum dtype t = 0; t < DTYPE_COUNT; t++) {
         for (int s = 0; s < N(shapes); s++)
             for (int i = 0; i < 3; i++) {
-                struct linear_case c = {weight_types[t], shapes[s][0],
-                                        shapes[s][1],    shapes[s][2],
-                                        into[i],         s % 2 ? ACT_GELU_TANH : ACT_SILU,
+                struct linear_case c = {t,
+                                        shapes[s][0],
+                                        whole_blocks(t, shapes[s][1]),
+                                        shapes[s][2],
+                                        into[i],
+                                        s % 2 ? ACT_GELU_TANH : ACT_SILU,
                                         s % 3 == 0};
                 linear_of(isa, &c);
             }
-        struct linear_case odd = {weight_types[t], 19, 53, 9, INTO_STORE, ACT_SILU, true};
+        struct linear_case odd = {t, 19, 53, 9, INTO_STORE, ACT_SILU, true};
         if (!quantised(odd.type))
             linear_of(isa, &odd);
     }
@@ -443,6 +452,8 @@ static void columns_that_do_not_fill_blocks_are_refused(void **state)
     struct backend *b = rig_open("generic", 1, 1, 1, 1);
     assert_null(b->ops->weight_load(b, DTYPE_Q8_0, 1, 40, bytes, &e));
     assert_contains(e.msg, "40 columns of type Q8_0: expected a multiple of 32");
+    assert_null(b->ops->weight_load(b, DTYPE_Q5_K, 1, 288, bytes, &e));
+    assert_contains(e.msg, "288 columns of type Q5_K: expected a multiple of 256");
     assert_null(b->ops->weight_load(b, DTYPE_F32, 0, 40, bytes, &e));
     assert_int_equal(e.code, ERR_INVALID);
     b->ops->close(b);

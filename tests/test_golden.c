@@ -216,12 +216,14 @@ static void small_models_give_the_golden_numbers(void **state)
 static void corpus_models_give_the_golden_numbers(void **state)
 {
     const char *const families[] = {"llama2", "llama3", "llama_k", "gemma3"};
-    const char *const types[] = {"F32", "F16", "BF16", "Q8_0", "Q4_1"};
+    const char *const types[] = {"F32",  "F16",  "BF16", "Q8_0", "Q4_1", "Q4_0",
+                                 "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "Q4_K_M"};
+    const int n_types = (int)(sizeof types / sizeof *types);
     char dir[4200], name[64];
     int n = 0;
     snprintf(dir, sizeof dir, "%s/gguf", test_corpus());
     for (int f = 0; f < 4; f++)
-        for (int t = 0; t < 5; t++) {
+        for (int t = 0; t < n_types; t++) {
             snprintf(name, sizeof name, "%s.%s", families[f], types[t]);
             if (!check_file(dir, name, limits_of(name)))
                 continue;

@@ -32,16 +32,16 @@ static void repack_one(void *arg, int panel)
 
 static bool check_matrix(enum dtype t, int64_t rows, int64_t cols, struct err *e)
 {
-    if ((unsigned)t > DTYPE_Q4_1)
+    if ((unsigned)t >= DTYPE_COUNT)
         return err_set(e, ERR_UNSUPPORTED, "type %d: the CPU backend has no such type", (int)t);
     if (rows < 1 || cols < 1 || rows > INT_MAX / 2 || cols > INT_MAX / 64)
         return err_set(e, ERR_INVALID,
                        "a matrix of %lld x %lld: expected 1 to %d rows, 1 to %d "
                        "columns",
                        (long long)rows, (long long)cols, INT_MAX / 2, INT_MAX / 64);
-    if (dtype_is_quantised(t) && cols % QBLOCK != 0)
+    if (cols % dtype_info(t)->block_elems != 0)
         return err_set(e, ERR_UNSUPPORTED, "%lld columns of type %s: expected a multiple of %d",
-                       (long long)cols, dtype_info(t)->name, QBLOCK);
+                       (long long)cols, dtype_info(t)->name, dtype_info(t)->block_elems);
     return true;
 }
 
@@ -120,7 +120,9 @@ static bool take_quantised(struct cpu_backend *b, struct activation *a, struct e
     size_t n_blocks = (size_t)a->width / QBLOCK, stride = (size_t)qstride(a->max_rows);
     a->q = blocks_pack(&b->blocks, n_blocks * stride, QBLOCK, "activations", &b->memory.activations,
                        e);
-    return a->q && pack_floats(b, &a->d, n_blocks, stride, e) &&
+    a->sums = blocks_pack(&b->blocks, n_blocks * stride, 2 * sizeof *a->sums, "activations",
+                          &b->memory.activations, e);
+    return a->q && a->sums && pack_floats(b, &a->d, n_blocks, stride, e) &&
            pack_floats(b, &a->s, n_blocks, stride, e);
 }
 

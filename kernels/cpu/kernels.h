@@ -15,8 +15,9 @@
 struct rows_view {
     const float *f; /* [n][stride] */
     int stride;
-    const int8_t *q;    /* [cols/32][qstride][32] */
-    const float *d, *s; /* [cols/32][qstride] */
+    const int8_t *q;     /* [cols/32][qstride][32] */
+    const float *d, *s;  /* [cols/32][qstride] */
+    const int16_t *sums; /* [cols/32][qstride][2] */
     int qstride;
 };
 

@@ -3,9 +3,13 @@
  * A SIMD lane is an output row. Weights lie in panels of 16 rows: a line of 64 bytes holds 4
  * consecutive k of 16 rows, so that a 32-bit lane belongs to one row.
  *
- *   Q4_1 block of 32 k, 320 bytes: 4 lines (line j: low nibbles k = 4j…4j+3, high nibbles
- *        16+4j…16+4j+3), f16 d[16], f16 m[16]
- *   Q8_0 block of 32 k, 544 bytes: 8 lines (line j: k = 4j…4j+3, as w + 128), f16 d[16]
+ *   quantised: blocks as in the file, of parts of 32 k, and at the end f16 d[16] and, where the
+ *        type has minima, f16 m[16]. A part is
+ *        Q8_0: 8 lines (line j: k = 4j…4j+3, as w + 128)
+ *        others: 4 lines (line j: low nibbles k = 4j…4j+3, high nibbles 16+4j…16+4j+3);
+ *             with a fifth bit one line more (bit j of a byte: k = 4j + byte), with six bits two
+ *             (line h: pairs of bits, lowest first, of k = 16h + 4j + byte, j = 0…3);
+ *             Q4_K, Q5_K: u8 scales[16], minima[16]; Q6_K: i8 scales[2][16], of 16 k each
  *   F32, F16, BF16: [k][16 rows]
  *
  * The last panel is filled up with rows of zeros. A float matrix of one row (the weight of a
@@ -18,12 +22,10 @@
 
 #include <stdint.h>
 
-#include "dtype.h"
+#include "quant_block.h"
 
 #define PANEL 16 /* output rows of a panel; tokens of a KV sub-page */
 #define QBLOCK 32
-#define Q4_1_BYTES 320
-#define Q8_0_BYTES 544
 #define TOKEN_TILE 128 /* most tokens of one call of a linear kernel */
 #define SEGMENT 256    /* tokens of an attention segment: absolute, fixed (promise 1) */
 #define TILE_ROWS 96   /* most (query, head) rows of one call of the attention tile kernel */
@@ -42,9 +44,10 @@ struct activation {
     int width, stride; /* values of a row; floats from row to row */
     int max_rows;
     bool logit_rows, quantised;
-    float *f;     /* [max_rows][stride], NULL if quantised */
-    int8_t *q;    /* [width/32][qstride(n)][32] for the n rows of the step */
-    float *d, *s; /* [width/32][qstride(n)]: scale, scale * sum of q */
+    float *f;      /* [max_rows][stride], NULL if quantised */
+    int8_t *q;     /* [width/32][qstride(n)][32] for the n rows of the step */
+    float *d, *s;  /* [width/32][qstride(n)]: scale, scale * sum of q */
+    int16_t *sums; /* [width/32][qstride(n)][2]: sum of q of each half */
 };
 
 /* Rows between the blocks of a quantised activation that holds n rows. Close, so that little
@@ -57,7 +60,35 @@ static inline int qstride(int n)
 
 static inline bool dtype_is_quantised(enum dtype t)
 {
-    return t == DTYPE_Q8_0 || t == DTYPE_Q4_1;
+    return quant_form(t).bits > 0;
+}
+
+/* Sizes in the panel of a quantised type: lines and all of a part, parts of a block, … */
+static inline int panel_line_bytes(enum dtype t)
+{
+    int bits = quant_form(t).bits;
+    return bits == 8 ? 512 : 256 + (bits - 4) * 64;
+}
+
+static inline int panel_part_bytes(enum dtype t)
+{
+    return panel_line_bytes(t) + (quant_form(t).scale_run ? 2 * PANEL : 0);
+}
+
+static inline int panel_parts(enum dtype t)
+{
+    return quant_form(t).scale_run ? 8 : 1;
+}
+
+/* … where its d[16] starts, and all of it */
+static inline int panel_head_at(enum dtype t)
+{
+    return panel_parts(t) * panel_part_bytes(t);
+}
+
+static inline int panel_block_bytes(enum dtype t)
+{
+    return panel_head_at(t) + (quant_form(t).minimum ? 4 : 2) * PANEL;
 }
 
 /* The KV pool. A page holds, layer by layer, sub-pages of 16 tokens; a sub-page holds

@@ -115,7 +115,7 @@ void step_linear(struct cpu_backend *b, const struct record *r, int member)
 {
     const struct activation *x = r->linear.x;
     struct split s = split_up(b, r);
-    struct rows_view view = {x->f, x->stride, x->q, x->d, x->s, qstride(s.n)};
+    struct rows_view view = {x->f, x->stride, x->q, x->d, x->s, x->sums, qstride(s.n)};
     for (int i; (i = team_claim(b->team)) < s.units_a_tile * s.n_tiles;) {
         struct unit u = unit_at(&s, r, i);
         run_unit(b, r, &u, &view, s.n, b->workers[member].out);

@@ -1,5 +1,7 @@
 #include "reference.h"
 
+#include "reference_blocks.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +42,7 @@ static uint16_t half_bits(double x) /* of a value that f16 has */
     return sign | (uint16_t)((e - 1 + 15) << 10) | (uint16_t)(ldexp(m, 11) - 1024);
 }
 
-static void put_half(uint8_t *at, double x)
+void ref_put_half(uint8_t *at, double x)
 {
     uint16_t h = half_bits(x);
     memcpy(at, &h, 2);
@@ -56,43 +58,20 @@ static void put_float(struct ref_matrix *m, size_t i, double x)
     if (m->type == DTYPE_F32)
         memcpy((uint8_t *)m->bytes + i * 4, &f, 4);
     else if (m->type == DTYPE_F16)
-        put_half((uint8_t *)m->bytes + i * 2, f);
+        ref_put_half((uint8_t *)m->bytes + i * 2, f);
     else
         memcpy((uint8_t *)m->bytes + i * 2, (uint8_t *)&bits + 2, 2);
-}
-
-static void put_block(struct ref_matrix *m, size_t block, double scale, uint64_t *seed)
-{
-    bool q8 = m->type == DTYPE_Q8_0;
-    uint8_t *at = (uint8_t *)m->bytes + block * (q8 ? 34 : 20);
-    double d = ref_round(DTYPE_F16, scale * (1.5 + ref_random(seed)) / (q8 ? 127 : 8));
-    double base = q8 ? 0 : ref_round(DTYPE_F16, -d * 7.4);
-    put_half(at, d);
-    if (!q8)
-        put_half(at + 2, base);
-    for (int k = 0; k < 32; k++) {
-        int q = q8 ? (int)floor(ref_random(seed) * 128) : (int)floor((ref_random(seed) + 1) * 8);
-        m->values[block * 32 + k] = d * q + base;
-        if (q8)
-            at[2 + k] = (uint8_t)q;
-        else if (k < 16)
-            at[4 + k] = (uint8_t)q;
-        else
-            at[4 + k - 16] |= (uint8_t)(q << 4);
-    }
 }
 
 struct ref_matrix ref_matrix_new(enum dtype type, int rows, int cols, double scale, uint64_t *seed)
 {
     size_t n = (size_t)rows * cols;
     struct ref_matrix m = {type, rows, cols, malloc(n * 4), malloc(n * sizeof(double))};
-    bool blocks = type == DTYPE_Q8_0 || type == DTYPE_Q4_1;
-    for (size_t i = 0; i < (blocks ? n / 32 : n); i++) {
-        if (blocks)
-            put_block(&m, i, scale, seed);
-        else
+    if (dtype_info(type)->block_elems > 1)
+        ref_blocks_fill(&m, scale, seed);
+    else
+        for (size_t i = 0; i < n; i++)
             put_float(&m, i, scale * ref_random(seed));
-    }
     return m;
 }
 

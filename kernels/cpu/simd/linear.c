@@ -3,13 +3,17 @@
 void ISA_FN(linear)(const struct weight *w, const struct rows_view *x, int t0, int n, int p0,
                     int p1, float *y, int ldy)
 {
-    if (w->type == DTYPE_Q4_1) {
-        for (int p = p0; p < p1; p++)
-            ISA_FN(linear_q4_1)(w, p, x, t0, n, y + (p - p0) * PANEL, ldy);
-    } else if (w->type == DTYPE_Q8_0) {
-        for (int p = p0; p < p1; p++)
-            ISA_FN(linear_q8_0)(w, p, x, t0, n, y + (p - p0) * PANEL, ldy);
-    } else {
+    static linear_panel_fn *const quantised[DTYPE_COUNT] = {
+        [DTYPE_Q8_0] = ISA_FN(linear_q8_0), [DTYPE_Q4_1] = ISA_FN(linear_q4_1),
+        [DTYPE_Q4_0] = ISA_FN(linear_q4_0), [DTYPE_Q5_0] = ISA_FN(linear_q5_0),
+        [DTYPE_Q5_1] = ISA_FN(linear_q5_1), [DTYPE_Q4_K] = ISA_FN(linear_q4_k),
+        [DTYPE_Q5_K] = ISA_FN(linear_q5_k), [DTYPE_Q6_K] = ISA_FN(linear_q6_k),
+    };
+    linear_panel_fn *one = quantised[w->type];
+    if (!one) {
         ISA_FN(linear_float)(w, x, t0, n, p0, p1, y, ldy);
+        return;
     }
+    for (int p = p0; p < p1; p++)
+        one(w, p, x, t0, n, y + (p - p0) * PANEL, ldy);
 }

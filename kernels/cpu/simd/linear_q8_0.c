@@ -41,8 +41,8 @@ INL void tile(const uint8_t *w, int n_blocks, const struct rows_view *x, int t0,
     for (int t = 0; t < n; t++)
         for (int g = 0; g < GROUPS; g++)
             acc[t][g] = vf_splat(0);
-    for (int b = 0; b < n_blocks; b++, w += Q8_0_BYTES) {
-        for (int i = 0; n < 3 && i < Q8_0_BYTES; i += 64)
+    for (int b = 0; b < n_blocks; b++, w += panel_block_bytes(DTYPE_Q8_0)) {
+        for (int i = 0; n < 3 && i < panel_block_bytes(DTYPE_Q8_0); i += 64)
             __builtin_prefetch(w + PREFETCH + i);
         size_t at = (size_t)b * x->qstride + t0;
         vi sum[TOKENS][GROUPS];

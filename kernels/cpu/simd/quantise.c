@@ -16,31 +16,31 @@ INL int32_t largest_magnitude(const float *x)
     return best;
 }
 
-/* Eight bits of each value and their sum */
-INL int32_t round_block(int8_t *q, const float *x, float inverse)
+/* Eight bits of each value and the sum of each half */
+INL void round_block(int8_t *q, int16_t *sums, const float *x, float inverse)
 {
 #ifdef __AVX2__
     vi r[4];
     for (int i = 0; i < 4; i++)
         r[i] = vf_round(vf_load(x + i * 8) * inverse);
-    vi total = (r[0] + r[1]) + (r[2] + r[3]);
     __m256i p = _mm256_packs_epi16(_mm256_packs_epi32((__m256i)r[0], (__m256i)r[1]),
                                    _mm256_packs_epi32((__m256i)r[2], (__m256i)r[3]));
     p = _mm256_permutevar8x32_epi32(p, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
     _mm256_storeu_si256((__m256i *)q, p);
+    vi four = add_pairs((vh)_mm256_maddubs_epi16(_mm256_set1_epi8(1), p));
+    sums[0] = (int16_t)((four[0] + four[1]) + (four[2] + four[3]));
+    sums[1] = (int16_t)((four[4] + four[5]) + (four[6] + four[7]));
 #else
-    vi total = {0};
-    for (int i = 0; i < QBLOCK; i += LANES) {
-        vi r = vf_round(vf_load(x + i) * inverse);
-        total += r;
-        for (int j = 0; j < LANES; j++)
-            q[i + j] = (int8_t)r[j];
+    for (int half = 0; half < 2; half++) {
+        int sum = 0;
+        for (int i = half * 16; i < half * 16 + 16; i += LANES) {
+            vi r = vf_round(vf_load(x + i) * inverse);
+            for (int j = 0; j < LANES; j++)
+                sum += q[i + j] = (int8_t)r[j];
+        }
+        sums[half] = (int16_t)sum;
     }
 #endif
-    int32_t sum = 0;
-    for (int i = 0; i < LANES; i++)
-        sum = (int32_t)((uint32_t)sum + (uint32_t)total[i]);
-    return sum;
 }
 
 void ISA_FN(quantise)(const struct activation *a, int stride, int row, int block, const float *x,
@@ -54,8 +54,9 @@ void ISA_FN(quantise)(const struct activation *a, int stride, int row, int block
         } most = {largest_magnitude(x)};
         /* Below this 127 / max overflows, and the products are lost in any sum: nought. */
         bool nought = most.value < 1e-30f;
-        int32_t sum = round_block(a->q + at * QBLOCK, x, nought ? 0 : 127 / most.value);
+        int16_t *sums = a->sums + 2 * at;
+        round_block(a->q + at * QBLOCK, sums, x, nought ? 0 : 127 / most.value);
         a->d[at] = nought ? 0 : most.value / 127;
-        a->s[at] = a->d[at] * (float)sum;
+        a->s[at] = a->d[at] * (float)(sums[0] + sums[1]);
     }
 }

@@ -150,6 +150,30 @@ INL vf bf16_load(const uint16_t *p)
     return (vf)(__builtin_convertvector(*(const half_any *)p, vu) << 16);
 }
 
+INL vf u8_load(const uint8_t *p)
+{
+#ifdef __AVX2__
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+#else
+    vf v;
+    for (int i = 0; i < LANES; i++)
+        v[i] = p[i];
+    return v;
+#endif
+}
+
+INL vf i8_load(const uint8_t *p)
+{
+#ifdef __AVX2__
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+#else
+    vf v;
+    for (int i = 0; i < LANES; i++)
+        v[i] = (int8_t)p[i];
+    return v;
+#endif
+}
+
 /* The fixed tree that adds up 16 lanes. */
 INL float sum16(const vf *v)
 {

@@ -10,10 +10,10 @@ void ISA_FN(quantise)(const struct activation *, int stride, int row, int block,
 void ISA_FN(linear)(const struct weight *w, const struct rows_view *x, int t0, int n, int p0,
                     int p1, float *y, int ldy);
 /* One panel of a type: y[t * ldy + r] for rows [t0, t0 + n) */
-void ISA_FN(linear_q4_1)(const struct weight *w, int panel, const struct rows_view *x, int t0,
-                         int n, float *y, int ldy);
-void ISA_FN(linear_q8_0)(const struct weight *w, int panel, const struct rows_view *x, int t0,
-                         int n, float *y, int ldy);
+typedef void linear_panel_fn(const struct weight *w, int panel, const struct rows_view *x, int t0,
+                             int n, float *y, int ldy);
+linear_panel_fn ISA_FN(linear_q8_0), ISA_FN(linear_q4_1), ISA_FN(linear_q4_0), ISA_FN(linear_q5_0),
+    ISA_FN(linear_q5_1), ISA_FN(linear_q4_k), ISA_FN(linear_q5_k), ISA_FN(linear_q6_k);
 /* Panels [p0, p1) of F32, F16 or BF16 */
 void ISA_FN(linear_float)(const struct weight *w, const struct rows_view *x, int t0, int n, int p0,
                           int p1, float *y, int ldy);
