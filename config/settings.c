@@ -62,7 +62,7 @@ static const struct setting table[] = {
      "Jinja chat template to use instead of the model's"},
     {"device", CHOICE, AT(device), 0, 0, "auto", "auto|cpu", NULL, "what runs the model"},
     {"threads", INTEGER, AT(threads), 1, 1024, NULL, NULL, "N",
-     "threads that compute (default: all cores)"},
+     "threads that compute (default: all cores that it may use)"},
     {"log-level", CHOICE, AT(log_level), 0, 0, "info", "debug|info|warn|error", NULL,
      "least level that is logged"},
     {"log-format", CHOICE, AT(log_format), 0, 0, "text", "text|json", NULL,

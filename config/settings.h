@@ -36,7 +36,7 @@ struct settings {
     const char *chat_template; /* NULL: the model's; else a file */
 
     const char *device;
-    int64_t threads; /* 0: all cores */
+    int64_t threads; /* 0: automatic */
 
     const char *log_level;
     const char *log_format;

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static const double idle_beat_s = 0.4; /* the heartbeat's period when there is nothing to do */
 
@@ -69,25 +68,75 @@ static bool open_backend(struct engine *e, int max_len, struct err *err)
     return true;
 }
 
+/* The lanes' working memory, as many as the backend runs at once; not more than logits. */
+static bool take_scratch(struct engine *e, struct err *err)
+{
+    e->n_lanes = e->backend->n_helpers < e->max_logits ? e->backend->n_helpers : e->max_logits;
+    e->rows = calloc((size_t)e->config.max_num_batched_tokens, sizeof *e->rows);
+    e->tasks = calloc((size_t)e->max_logits, sizeof *e->tasks);
+    e->scratch = calloc((size_t)e->n_lanes, sizeof(struct sampling_scratch *));
+    bool ok = e->rows && e->tasks && e->scratch;
+    for (int i = 0; ok && i < e->n_lanes; i++)
+        ok = (e->scratch[i] = sampling_scratch_new(e->info.spec.n_vocab));
+    return ok || err_set(err, ERR_MEMORY, "no memory for the sampler");
+}
+
+static struct kv_config kv_shape(const struct engine *e)
+{
+    return model_kv_config(&e->info.spec, e->config.block_size, e->info.kv_dtype);
+}
+
+static void count_memory(struct engine *e, struct memory_needs *m)
+{
+    const struct kv_config kv = kv_shape(e);
+    struct backend_memory mem;
+    e->backend->ops->memory(e->backend, &mem);
+    *m = (struct memory_needs){
+        .total = mem.total,
+        .weights = mem.weights,
+        .activations =
+            mem.activations + (uint64_t)e->n_lanes * sampling_scratch_bytes(e->info.spec.n_vocab),
+        .page = e->backend->ops->kv_page_bytes(e->backend, &kv),
+    };
+}
+
+/* Plans with the weights as the file has them, before they take the memory that may lack; the
+ * context is one that the final plan does not exceed. */
+static bool plan_before_loading(struct engine *e, const struct gguf *g, int *len, struct err *err)
+{
+    struct memory_needs needs;
+    struct memory_plan plan;
+    count_memory(e, &needs);
+    for (uint64_t i = 0; i < gguf_n_tensors(g); i++)
+        needs.weights += gguf_tensor_at(g, i)->bytes; /* each within the file, which they share */
+    if (!planner_pool(&e->config, *len, &needs, &plan, err))
+        return false;
+    *len = plan.max_model_len;
+    return true;
+}
+
 static bool take_kv(struct engine *e, int wanted_len, struct err *err)
 {
-    const struct engine_config *c = &e->config;
     struct engine_info *info = &e->info;
-    struct kv_config kv = model_kv_config(&info->spec, c->block_size, info->kv_dtype);
-    const uint64_t page_bytes = e->backend->ops->kv_page_bytes(e->backend, &kv);
-    struct backend_memory mem;
+    struct kv_config kv = kv_shape(e);
+    struct memory_needs needs;
     struct memory_plan plan;
-    e->backend->ops->memory(e->backend, &mem);
-    if (!planner_pool(c, wanted_len, page_bytes, mem.total, &plan, err))
+    count_memory(e, &needs);
+    if (!planner_pool(&e->config, wanted_len, &needs, &plan, err))
         return false;
-    if (plan.shrunk)
+    if (plan.max_model_len < info->spec.n_ctx_train && !e->config.max_model_len)
         log_info("context: %d tokens, what the KV cache holds; the model allows %d",
                  plan.max_model_len, info->spec.n_ctx_train);
     kv.n_pages = info->n_pages = plan.n_pages;
     info->max_model_len = plan.max_model_len;
     info->kv_bytes = plan.kv_bytes;
-    info->kv_bytes_per_token = page_bytes / (uint64_t)c->block_size;
-    return e->backend->ops->kv_open(e->backend, &kv, err);
+    info->kv_bytes_per_token = needs.page / (uint64_t)e->config.block_size;
+    if (!e->backend->ops->kv_open(e->backend, &kv, err))
+        return false;
+    count_memory(e, &needs); /* attention takes its own with the pool */
+    info->weight_bytes = needs.weights;
+    info->activation_bytes = needs.activations;
+    return true;
 }
 
 static bool load_model(struct engine *e, const struct gguf *g, struct err *err)
@@ -101,19 +150,12 @@ static bool load_model(struct engine *e, const struct gguf *g, struct err *err)
     info->kv_dtype = e->config.kv_dtype;
     if (e->config.kv_dtype_auto)
         info->kv_dtype = model_is_f32(g) ? DTYPE_F32 : DTYPE_F16;
-    if (!take_kv(e, len, err))
-        return false;
-    e->model = model_load(e->backend, g, &info->spec, info->max_model_len, err);
-    if (!e->model)
-        return false;
-    struct backend_memory mem;
-    e->backend->ops->memory(e->backend, &mem);
-    info->weight_bytes = mem.weights;
-    info->activation_bytes = mem.activations;
     info->max_num_seqs = e->config.max_num_seqs;
     info->max_num_batched_tokens = e->config.max_num_batched_tokens;
     info->block_size = e->config.block_size;
-    return true;
+    return plan_before_loading(e, g, &len, err) &&
+           (e->model = model_load(e->backend, g, &info->spec, len, err)) && take_scratch(e, err) &&
+           take_kv(e, len, err);
 }
 
 static bool open_pages(struct engine *e, struct err *err)
@@ -127,21 +169,6 @@ static bool open_pages(struct engine *e, struct err *err)
     return (e->pool = page_pool_open(e->info.n_pages, err)) &&
            (e->cache = prefix_cache_open(e->pool, sc.block_size, err)) &&
            (e->scheduler = scheduler_open(&sc, e->pool, e->cache, err));
-}
-
-static bool take_scratch(struct engine *e, struct err *err)
-{
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    e->n_lanes = e->config.threads > 0 ? e->config.threads : cores > 0 ? (int)cores : 1;
-    if (e->n_lanes > e->max_logits)
-        e->n_lanes = e->max_logits;
-    e->rows = calloc((size_t)e->config.max_num_batched_tokens, sizeof *e->rows);
-    e->tasks = calloc((size_t)e->max_logits, sizeof *e->tasks);
-    e->scratch = calloc((size_t)e->n_lanes, sizeof(struct sampling_scratch *));
-    bool ok = e->rows && e->tasks && e->scratch;
-    for (int i = 0; ok && i < e->n_lanes; i++)
-        ok = (e->scratch[i] = sampling_scratch_new(e->info.spec.n_vocab));
-    return ok || err_set(err, ERR_MEMORY, "no memory for the sampler");
 }
 
 static void engine_free(struct engine *e)
@@ -192,7 +219,7 @@ struct engine *engine_open(const struct engine_config *c, const struct gguf *g,
         free(e);
         return NULL;
     }
-    if (load_model(e, g, err) && open_pages(e, err) && take_scratch(e, err) && start_thread(e, err))
+    if (load_model(e, g, err) && open_pages(e, err) && start_thread(e, err))
         return e;
     engine_free(e);
     return NULL;

@@ -22,12 +22,11 @@
 struct engine;
 
 struct engine_config {
-    const char *model_path;
     int max_model_len; /* 0: the model's, shrunk to what the pool holds */
     int max_num_seqs;
     int max_num_batched_tokens;
     int block_size;
-    int threads;              /* 0: all cores */
+    int threads;              /* 0: as many as may run at once */
     uint64_t kv_cache_memory; /* bytes; 0: the default rule */
     enum dtype kv_dtype;
     bool kv_dtype_auto; /* f32 for F32 models, else f16 */

@@ -329,11 +329,6 @@ void model_free(struct model *m)
     free(m);
 }
 
-const struct model_spec *model_get_spec(const struct model *m)
-{
-    return &m->spec;
-}
-
 /* --- the forward pass --- */
 
 /* normed = RMSNorm(x) in the form of each class that one of the readers has. */

@@ -18,8 +18,6 @@ struct model *model_load(struct backend *, const struct gguf *, const struct mod
 /* Host side only: weights belong to the backend. NULL is fine. */
 void model_free(struct model *);
 
-const struct model_spec *model_get_spec(const struct model *);
-
 /* Records the whole forward pass of the step's rows: embedding to logits of logit_rows. */
 void model_forward(struct model *);
 /* Records only its last part: logits of logit_rows, from the hidden states that the last

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <limits.h>
+#include <math.h>
 
 static const double MiB = 1024.0 * 1024.0;
 
@@ -28,39 +29,72 @@ static uint64_t times(uint64_t a, uint64_t b)
     return __builtin_mul_overflow(a, b, &r) ? UINT64_MAX : r;
 }
 
-bool planner_pool(const struct engine_config *c, int wanted_len, uint64_t page_bytes, uint64_t ram,
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* What the model leaves of the machine. */
+static bool memory_left(const struct memory_needs *m, uint64_t *left, struct err *e)
+{
+    uint64_t taken;
+    if (__builtin_add_overflow(m->weights, m->activations, &taken))
+        taken = UINT64_MAX;
+    if (taken >= m->total)
+        return err_set(e, ERR_MEMORY,
+                       "weights of %.1f MiB and activations of %.1f MiB do not fit the %.1f MiB of "
+                       "memory: %s",
+                       (double)m->weights / MiB, (double)m->activations / MiB,
+                       (double)m->total / MiB,
+                       m->weights >= m->total ? "it takes a smaller model, or more memory"
+                                              : "lower --max-num-batched-tokens or --max-num-seqs");
+    *left = m->total - taken;
+    return true;
+}
+
+static bool choose_budget(const struct engine_config *c, uint64_t wanted_pages,
+                          const struct memory_needs *m, uint64_t left, uint64_t *budget,
+                          struct err *e)
+{
+    *budget = c->kv_cache_memory;
+    if (*budget == 0) {
+        *budget = times(times((uint64_t)c->max_num_seqs, wanted_pages), m->page);
+        *budget = smaller(*budget, smaller(m->total / 4, left - left / 4));
+    }
+    if (*budget <= left)
+        return true;
+    return err_set(e, ERR_MEMORY,
+                   "--kv-cache-memory asks for %.1f MiB, but of the %.1f MiB of memory weights "
+                   "take %.1f MiB and activations %.1f MiB: at most %.0fMiB fits",
+                   (double)*budget / MiB, (double)m->total / MiB, (double)m->weights / MiB,
+                   (double)m->activations / MiB, floor((double)left / MiB));
+}
+
+bool planner_pool(const struct engine_config *c, int wanted_len, const struct memory_needs *m,
                   struct memory_plan *out, struct err *e)
 {
     const uint64_t block = (uint64_t)c->block_size;
     const uint64_t need = pages_for(wanted_len, c->block_size);
-    uint64_t budget = c->kv_cache_memory;
-    if (budget == 0) {
-        budget = times(times((uint64_t)c->max_num_seqs, need), page_bytes);
-        budget = budget < ram / 4 ? budget : ram / 4;
-    }
-    if (budget > ram)
-        return err_set(e, ERR_MEMORY,
-                       "--kv-cache-memory asks for %.0f MiB, the machine has %.0f MiB",
-                       (double)budget / MiB, (double)ram / MiB);
-    uint64_t n = budget / page_bytes;
+    uint64_t left = 0, budget;
+    if (!memory_left(m, &left, e) || !choose_budget(c, need, m, left, &budget, e))
+        return false;
     /* A KV slot's number is an int32. */
-    const uint64_t most = (uint64_t)INT32_MAX / block;
-    n = n < most ? n : most;
+    const uint64_t n = smaller(budget / m->page, (uint64_t)INT32_MAX / block);
     if (n == 0)
         return err_set(e, ERR_MEMORY,
                        "the KV cache of %.2f MiB holds no page of %d tokens, which takes %.2f MiB",
-                       (double)budget / MiB, c->block_size, (double)page_bytes / MiB);
+                       (double)budget / MiB, c->block_size, (double)m->page / MiB);
     if (n < need && c->max_model_len)
         return err_set(e, ERR_MEMORY,
                        "--max-model-len %d needs %.1f MiB of KV cache, but it has %.1f MiB, which "
-                       "hold %" PRIu64 " tokens: lower it, or raise --kv-cache-memory",
-                       wanted_len, (double)need * (double)page_bytes / MiB, (double)budget / MiB,
-                       n * block);
+                       "hold %" PRIu64 " tokens: lower it, or raise --kv-cache-memory (at most "
+                       "%.0fMiB fits beside the model)",
+                       wanted_len, (double)need * (double)m->page / MiB, (double)budget / MiB,
+                       n * block, floor((double)left / MiB));
     *out = (struct memory_plan){
         .max_model_len = n < need ? (int)(n * block) : wanted_len,
         .n_pages = (int)n,
-        .kv_bytes = n * page_bytes,
-        .shrunk = n < need,
+        .kv_bytes = n * m->page,
     };
     return true;
 }

@@ -4,20 +4,28 @@
 
 #include "engine.h"
 
+/* Bytes that a plan counts with */
+struct memory_needs {
+    uint64_t total; /* of the machine, or of the control group */
+    uint64_t weights, activations;
+    uint64_t page; /* of one KV page, all layers */
+};
+
 struct memory_plan {
-    int max_model_len;
+    int max_model_len; /* below what was wanted where the pool holds no more */
     int n_pages;
     uint64_t kv_bytes;
-    bool shrunk; /* max_model_len is below the model's because the pool holds no more */
 };
 
 /* The context that is wanted: the configured one, checked against the model's, or the model's. */
 bool planner_context(const struct engine_config *, const struct model_spec *, int *max_model_len,
                      struct err *e);
 
-/* Budget: kv_cache_memory; or what max_num_seqs contexts can use, at most a quarter of `ram`.
- * page_bytes: of one page, all layers. An explicit context that does not fit is refused. */
-bool planner_pool(const struct engine_config *, int wanted_len, uint64_t page_bytes, uint64_t ram,
+/* The pool's budget is kv_cache_memory; or what max_num_seqs contexts can use, at most a quarter
+ * of the machine and three quarters of what the model leaves (the process has more than the
+ * model). An explicit pool or context that does not fit beside the model is refused, and so is a
+ * model that fills the machine: the message has the numbers and what would fit. */
+bool planner_pool(const struct engine_config *, int wanted_len, const struct memory_needs *,
                   struct memory_plan *out, struct err *e);
 
 #endif

@@ -33,6 +33,12 @@ struct sampling_scratch *sampling_scratch_new(int n_vocab)
     return NULL;
 }
 
+uint64_t sampling_scratch_bytes(int n_vocab)
+{
+    const struct sampling_scratch *s = NULL;
+    return sizeof *s + (uint64_t)n_vocab * (sizeof *s->z + sizeof *s->w + sizeof *s->ids);
+}
+
 void sampling_scratch_free(struct sampling_scratch *s)
 {
     if (!s)

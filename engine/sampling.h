@@ -63,6 +63,7 @@ void sampling_count(uint16_t *counts, int32_t id);
 /* Working memory of one thread. */
 struct sampling_scratch;
 struct sampling_scratch *sampling_scratch_new(int n_vocab);
+uint64_t sampling_scratch_bytes(int n_vocab);
 void sampling_scratch_free(struct sampling_scratch *); /* NULL is fine */
 
 struct sampling_input {

@@ -30,7 +30,8 @@ struct activation; /* [max_rows][width] values in the backend's own type */
 
 /* Sizes that bound every step, known at open. */
 struct backend_config {
-    int threads;    /* helpers of the CPU backend, the engine thread counted; 0 = all cores */
+    int threads;    /* helpers of the CPU backend, the engine thread counted; 0 = as many as
+                       affinity and control group let run at once */
     int max_rows;   /* most rows (tokens) of a step */
     int max_seqs;   /* most sequences of a step */
     int max_pages;  /* most pages of one sequence's page table */
@@ -107,7 +108,7 @@ enum linear_into {
 };
 
 struct backend_memory {
-    uint64_t total, free; /* bytes of the device (CPU: of the machine) */
+    uint64_t total; /* bytes of the device (CPU: of the machine or the control group) */
     uint64_t weights, kv, activations; /* bytes that this backend took */
 };
 
@@ -182,6 +183,7 @@ struct backend_ops {
 
 struct backend {
     const struct backend_ops *ops;
+    int n_helpers; /* threads that host_for runs on, the engine thread counted */
 };
 
 /* Opens the CPU backend. `max_*` bound every step. */

@@ -52,7 +52,7 @@ static const char help_text[] =
     "Measures prefill and decode throughput. MODEL is a GGUF file. Lists are numbers with\n"
     "commas; every combination is measured.\n"
     "\n"
-    "  --threads LIST    threads; 0: all cores (0)\n"
+    "  --threads LIST    threads; 0: all it may use (0)\n"
     "  --prompt LIST     new prompt tokens of a prefill test; 0: none (512)\n"
     "  --generate LIST   generated tokens of a decode test; 0: none (64)\n"
     "  --depth LIST      tokens that are in the cache before (0)\n"
@@ -342,7 +342,6 @@ static bool run_with_threads(const struct bench_options *o, const struct gguf *g
         largest(&o->depth) +
         (largest(&o->prompt) > largest(&o->generate) ? largest(&o->prompt) : largest(&o->generate));
     const struct engine_config c = {
-        .model_path = o->model,
         .max_model_len = (int)longest + 2,
         .max_num_seqs = batch,
         .max_num_batched_tokens = batch * 17 > step ? batch * 17 : step,

@@ -94,7 +94,6 @@ bool loaded_model_open(struct loaded_model *m, const struct settings *s, void (*
     if (!file)
         return false;
     const struct engine_config config = {
-        .model_path = s->model,
         .max_model_len = (int)s->max_model_len,
         .max_num_seqs = (int)s->max_num_seqs,
         .max_num_batched_tokens = (int)s->max_num_batched_tokens,

@@ -71,7 +71,7 @@ static void fake_close(struct backend *b)
 
 static void fake_memory(struct backend *b, struct backend_memory *out)
 {
-    *out = (struct backend_memory){.total = 1u << 30, .free = 1u << 30};
+    *out = (struct backend_memory){.total = 1u << 30};
 }
 
 static const char *fake_describe(struct backend *b)
@@ -302,6 +302,7 @@ static struct backend *fake_open(const struct backend_config *c, struct err *e)
 {
     struct fake_backend *f = calloc(1, sizeof *f);
     f->base.ops = &fake_ops;
+    f->base.n_helpers = c->threads ? c->threads : 1;
     f->config = *c;
     size_t rows = (size_t)c->max_rows, seqs = (size_t)c->max_seqs;
     f->in.ids = fake_own(f, calloc(rows, sizeof(int32_t)));

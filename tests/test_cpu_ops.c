@@ -499,7 +499,7 @@ static void memory_counts_what_was_taken(void **state)
     assert_int_equal(after.weights - before.weights, 4 * 3 * 320);
     assert_int_equal(after.kv, 5 * b->ops->kv_page_bytes(b, &kv));
     assert_int_equal(b->ops->kv_page_bytes(b, &kv), 2 * 3 * 64 * 16 * 2 * 2);
-    assert_true(after.total > after.free && after.free > 0);
+    assert_true(after.total > after.weights + after.kv + after.activations);
     ref_matrix_free(&m);
     b->ops->close(b);
 }

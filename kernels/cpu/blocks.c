@@ -120,39 +120,21 @@ void blocks_free(struct blocks *all)
     }
 }
 
-/* First number of a file, or `otherwise` ("max" and absent files included). */
-static uint64_t read_number(const char *path, const char *key, uint64_t otherwise)
+/* What a control group may take: a number, or "max", or no such file. */
+static uint64_t group_limit(const char *path)
 {
+    unsigned long long v = 0;
     FILE *f = fopen(path, "re");
     if (!f)
-        return otherwise;
-    char line[256];
-    uint64_t value = otherwise;
-    size_t n = strlen(key);
-    while (fgets(line, sizeof line, f)) {
-        unsigned long long v;
-        if (strncmp(line, key, n) == 0 && sscanf(line + n, "%llu", &v) == 1) {
-            value = v;
-            break;
-        }
-    }
+        return UINT64_MAX;
+    int found = fscanf(f, "%llu", &v);
     fclose(f);
-    return value;
+    return found == 1 ? v : UINT64_MAX;
 }
 
-void memory_of_machine(uint64_t *total, uint64_t *available)
+uint64_t memory_of_machine(void)
 {
-    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    *total = (uint64_t)sysconf(_SC_PHYS_PAGES) * page;
-    *available = read_number("/proc/meminfo", "MemAvailable:", 0) * 1024;
-    if (!*available)
-        *available = (uint64_t)sysconf(_SC_AVPHYS_PAGES) * page;
-    uint64_t limit = read_number("/sys/fs/cgroup/memory.max", "", UINT64_MAX);
-    if (limit >= *total)
-        return;
-    uint64_t used = read_number("/sys/fs/cgroup/memory.current", "", 0);
-    uint64_t left = used < limit ? limit - used : 0;
-    *total = limit;
-    if (left < *available)
-        *available = left;
+    uint64_t total = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t limit = group_limit("/sys/fs/cgroup/memory.max");
+    return limit < total ? limit : total;
 }

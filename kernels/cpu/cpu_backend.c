@@ -437,7 +437,7 @@ static void close_cpu(struct backend *base)
 static void memory(struct backend *base, struct backend_memory *out)
 {
     *out = cpu(base)->memory;
-    memory_of_machine(&out->total, &out->free);
+    out->total = memory_of_machine();
 }
 
 static const char *describe(struct backend *base)
@@ -530,7 +530,7 @@ struct backend *backend_cpu_open(const struct backend_config *config, struct err
         close_cpu(&b->base);
         return NULL;
     }
-    int n = team_size(b->team);
+    int n = b->base.n_helpers = team_size(b->team);
     snprintf(b->description, sizeof b->description, "%s, %d thread%s", k->name, n,
              n == 1 ? "" : "s");
     return &b->base;
