@@ -90,6 +90,15 @@ void call_start(struct api *api, struct http_request *http, int n_sequences,
         abort(); /* only for a NULL callback */
 }
 
+void call_start_text(struct api *api, struct http_request *http, bool (*run)(struct call *))
+{
+    struct api_error e = {0};
+    if (api->engine)
+        call_start(api, http, 0, run, call_send_reply);
+    else if (!api_healthy(api, &e))
+        api_error_reply(http, &e);
+}
+
 json_t *call_parse(struct call *c)
 {
     json_t *body = json_in_read_object(c->body, c->n_body, &c->error);

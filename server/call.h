@@ -26,6 +26,9 @@ struct call {
 /* n_sequences: what it counts as in the queue meanwhile. */
 void call_start(struct api *, struct http_request *, int n_sequences, bool (*run)(struct call *),
                 void (*done)(struct call *));
+/* One that makes `reply` of a text and counts for nothing in the queue; it is refused only while
+ * the model loads. */
+void call_start_text(struct api *, struct http_request *, bool (*run)(struct call *));
 /* The body as an object whose `model` has been checked; NULL and the call's error. Pool. */
 json_t *call_parse(struct call *);
 /* Makes `reply` of the object, which it frees; NULL is out of memory. Pool. */

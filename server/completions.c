@@ -1,6 +1,6 @@
 /* POST /v1/completions and /v1/chat/completions: from the body to a generation. */
+#include "completions.h"
 #include "api_state.h"
-#include "call.h"
 
 #include <stdlib.h>
 
@@ -49,27 +49,27 @@ static bool fit_context(struct call *c)
     return true;
 }
 
-static bool read_input(struct call *c, bool chat)
+bool completions_read(struct call *c, bool chat)
 {
     json_t *body = call_parse(c);
     if (!body)
         return false;
     struct params_limits limits = {.n_vocab = c->api->model.n_vocab};
     c->input.chat = chat;
-    bool ok = gen_params_read(body, chat, &limits, &c->input.params, &c->error) &&
-              read_prompts(c, body) && fit_context(c);
+    bool ok =
+        gen_params_read(body, chat, &limits, &c->input.params, &c->error) && read_prompts(c, body);
     json_decref(body);
     return ok;
 }
 
 static bool run_completion(struct call *c)
 {
-    return read_input(c, false);
+    return completions_read(c, false) && fit_context(c);
 }
 
 static bool run_chat(struct call *c)
 {
-    return read_input(c, true);
+    return completions_read(c, true) && fit_context(c);
 }
 
 /* Only now it is known how many sequences the request has. */

@@ -42,6 +42,17 @@ void detokenize_all(const struct tokenizer *t, const int32_t *ids, size_t n, boo
     detokenize_flush(&d, out);
 }
 
+json_t *token_ids_json(const struct token_list *l)
+{
+    json_t *a = json_array();
+    for (size_t i = 0; i < l->n; i++)
+        if (json_array_append_new(a, json_integer(l->ids[i])) != 0) {
+            json_decref(a);
+            return NULL;
+        }
+    return a;
+}
+
 void token_label(const struct tokenizer *t, int32_t id, bool as_id, struct buf *out)
 {
     size_t n;

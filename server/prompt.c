@@ -237,8 +237,8 @@ static bool encode_rendered(const struct text_model *m, const struct rendered *r
            api_bad(e, "messages", "messages: the chat template made no tokens of them");
 }
 
-bool prompt_from_chat(const struct text_model *m, const json_t *body, struct token_list *out,
-                      struct api_error *e)
+bool prompt_render_chat(const struct text_model *m, const json_t *body, struct rendered *out,
+                        struct api_error *e)
 {
     if (!prompt_has_tokenizer(m, e))
         return false;
@@ -249,9 +249,16 @@ bool prompt_from_chat(const struct text_model *m, const json_t *body, struct tok
     json_t *context = make_context(m, body, e);
     if (!context)
         return false;
-    struct rendered r = {0};
-    bool ok = render(m, context, &r, e) && encode_rendered(m, &r, out, e);
-    rendered_free(&r);
+    bool ok = render(m, context, out, e);
     json_decref(context);
+    return ok;
+}
+
+bool prompt_from_chat(const struct text_model *m, const json_t *body, struct token_list *out,
+                      struct api_error *e)
+{
+    struct rendered r = {0};
+    bool ok = prompt_render_chat(m, body, &r, e) && encode_rendered(m, &r, out, e);
+    rendered_free(&r);
     return ok;
 }

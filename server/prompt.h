@@ -39,7 +39,9 @@ struct prompt_options {
 bool prompts_from_completion(const struct text_model *, const json_t *body,
                              const struct prompt_options *, struct prompt_list *out,
                              struct api_error *e);
-/* The field `messages` through the chat template. */
+/* The field `messages` through the chat template; then as ids. */
+bool prompt_render_chat(const struct text_model *, const json_t *body, struct rendered *out,
+                        struct api_error *e);
 bool prompt_from_chat(const struct text_model *, const json_t *body, struct token_list *out,
                       struct api_error *e);
 

@@ -4,14 +4,6 @@
 #include "detokenize.h"
 #include "json_in.h"
 
-static json_t *tokens_json(const struct token_list *l)
-{
-    json_t *a = json_array();
-    for (size_t i = 0; i < l->n; i++)
-        json_array_append_new(a, json_integer(l->ids[i]));
-    return a;
-}
-
 /* vLLM's clients send `prompt` (special tokens added by default), llama.cpp's `content`
  * (`add_special`, off by default). */
 static bool encode_text(struct call *c, const json_t *body, struct token_list *out)
@@ -46,7 +38,7 @@ static bool run_tokenize(struct call *c)
     if (ok)
         ok = call_set_reply(c, json_pack("{s:I, s:i, s:o}", "count", (json_int_t)ids.n,
                                          "max_model_len", c->api->model.max_model_len, "tokens",
-                                         tokens_json(&ids)));
+                                         token_ids_json(&ids)));
     token_list_free(&ids);
     json_decref(body);
     return ok;
@@ -78,21 +70,12 @@ static bool run_detokenize(struct call *c)
     return ok;
 }
 
-static void start(struct api *api, struct http_request *http, bool (*run)(struct call *))
-{
-    struct api_error e = {0};
-    if (api->engine)
-        call_start(api, http, 0, run, call_send_reply);
-    else if (!api_healthy(api, &e))
-        api_error_reply(http, &e);
-}
-
 void tokenize_handle(struct http_request *http, void *api)
 {
-    start(api, http, run_tokenize);
+    call_start_text(api, http, run_tokenize);
 }
 
 void detokenize_handle(struct http_request *http, void *api)
 {
-    start(api, http, run_detokenize);
+    call_start_text(api, http, run_detokenize);
 }

@@ -116,6 +116,47 @@ static void tokenize_and_detokenize_are_inverse(void **state)
     assert_error(posted(tokenize_handle, "{}"), 400, "missing_field");
 }
 
+static void rendering_gives_the_ids_and_generates_nothing(void **state)
+{
+    tokenizer.adds_bos = true;
+    struct http_request *h =
+        posted(completions_render_handle, "{\"prompt\":[[7,8],\"a\"],\"n\":2,\"max_tokens\":900}");
+    assert_string_equal(h->out.data, "[{\"token_ids\":[7,8]},{\"token_ids\":[256,97]}]");
+    end(h, false);
+    h = posted(chat_render_handle,
+               "{\"model\":\"alias\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],"
+               "\"tools\":null,\"documents\":null,\"chat_template\":null,"
+               "\"add_generation_prompt\":true,\"continue_final_message\":false,"
+               "\"chat_template_kwargs\":{}}");
+    assert_string_equal(h->out.data, "{\"token_ids\":[256,104,105]}");
+    end(h, false);
+    assert_int_equal(engine.n, 0);
+    assert_int_equal(api->n_sequences, 0);
+    assert_error(posted(chat_render_handle, "{\"messages\":[]}"), 400, "invalid_value");
+    assert_error(posted(chat_render_handle, "{\"model\":\"gpt\"}"), 404, "model_not_found");
+    assert_error(posted(completions_render_handle, "{}"), 400, "missing_field");
+}
+
+static void a_template_is_applied_and_may_refuse(void **state)
+{
+    struct http_request *h = posted(
+        apply_template_handle, "{\"messages\":[{\"role\":\"user\",\"content\":\"\\u0000hi\"}]}");
+    json_t *o = reply_of(h);
+    assert_int_equal(json_object_size(o), 1);
+    assert_non_null(json_object_get(o, "prompt"));
+    json_decref(o);
+    end(h, false);
+    assert_error(
+        posted(apply_template_handle, "{\"messages\":[{\"role\":\"user\",\"content\":\"raise\"}]}"),
+        400, "invalid_value");
+    assert_error(posted(apply_template_handle, "{}"), 400, "missing_field");
+    api->engine = NULL;
+    assert_error(posted(apply_template_handle, "{}"), 503, "model_loading");
+    api->engine = &engine;
+    api->model.template = NULL;
+    assert_error(posted(apply_template_handle, "{}"), 400, "unsupported_parameter");
+}
+
 static void the_model_list_tells_the_serving_limit_three_ways(void **state)
 {
     struct http_request *h = post(models_list_handle, "");
@@ -215,6 +256,8 @@ int main(void)
         with_api(a_body_on_the_pool_survives_the_beginning_of_a_drain),
         with_api(health_tells_the_truth),
         with_api(tokenize_and_detokenize_are_inverse),
+        with_api(rendering_gives_the_ids_and_generates_nothing),
+        with_api(a_template_is_applied_and_may_refuse),
         with_api(the_model_list_tells_the_serving_limit_three_ways),
         with_api(each_served_name_has_its_entry_and_no_other),
         with_api(all_metrics_are_there_from_the_first_scrape),

@@ -263,6 +263,19 @@ def test_tokens_are_told_exactly(server):
     assert r["usage"]["prompt_tokens"] == chat["count"]
 
 
+def test_rendering_tells_what_a_request_becomes(server):
+    post = lambda path, **body: server.http.post(path, json=body).json()
+    chat = post("/tokenize", messages=user("hi"))["tokens"]
+    assert post("/v1/chat/completions/render", model="smol", messages=user("hi"), tools=None) == {"token_ids": chat}
+    assert post("/chat/completions/render", messages=user(""))["token_ids"]
+    assert post("/v1/completions/render", model="smol", prompt=["hi", chat]) == [
+        {"token_ids": post("/tokenize", prompt="hi")["tokens"]}, {"token_ids": chat}]
+    text = post("/apply-template", messages=user("hi"))["prompt"]
+    assert "hi<|im_end|>" in text and post("/tokenize", content=text, parse_special=True)["tokens"] == chat
+    refused(server.http.post("/v1/chat/completions/render", json={"messages": "hi"}))
+    refused(server.http.post("/apply-template", json={"model": "x", "messages": user("hi")}), 404)
+
+
 def test_text_is_never_control(server):
     def cost(text):
         return server.http.post("/tokenize", json={"messages": user(text)}).json()["count"]
@@ -318,7 +331,8 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("what", BROKEN)
-@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"])
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize",
+                                  "/apply-template", "/v1/completions/render", "/v1/chat/completions/render"])
 def test_a_broken_body_is_a_400(server, what, path):
     refused(server.http.post(path, content=BROKEN[what]))
 
