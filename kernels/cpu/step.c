@@ -118,7 +118,7 @@ static void walk(void *arg, int member)
     struct cpu_backend *b = arg;
     for (int i = 0; i < b->n_plan; i++) {
         run_record(b, &b->plan[i], member);
-        team_barrier(b->team);
+        team_barrier(b->team, member);
     }
 }
 

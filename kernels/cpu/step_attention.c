@@ -297,11 +297,11 @@ void step_attention(struct cpu_backend *b, const struct record *r, int member)
     struct wave w = wave_from(b, &p, 0);
     for (bool first = true; first || w.first < b->n_lone; first = false) {
         run_units(b, &p, &w, member, first ? b->n_tiles : 0);
-        team_barrier(b->team);
+        team_barrier(b->team, member);
         join_wave(b, &p, &w);
         w = wave_from(b, &p, w.end);
         if (w.first < b->n_lone || r->attention.out->quantised)
-            team_barrier(b->team);
+            team_barrier(b->team, member);
     }
     if (r->attention.out->quantised)
         quantise_rows(b, &p);

@@ -12,6 +12,7 @@
 
 #define MAX_MEMBERS 1024
 #define SPINS 3000 /* of some 15 to 40 ns each */
+#define CHECK 100  /* spins after which to look for a member that is in the way */
 
 /* A number that only grows; who waits for it to change spins, then parks.
  * Lost wake-ups: the opener changes `count`, then reads `parked`; the waiter adds to `parked`,
@@ -27,13 +28,14 @@ struct member {
     struct team *team;
     int index;
     pthread_t thread;
+    alignas(64) atomic_int processor;
 };
 
 struct team {
     alignas(64) atomic_int next;    /* the phase's next unit; the barrier sets it to 0 */
     alignas(64) atomic_int arrived; /* members at the barrier */
     struct gate phase, start;
-    int size, spins;
+    int size, started, spins;          /* `started`: members that there are, while helpers start */
     void (*fn)(void *arg, int member); /* NULL: the members leave */
     void *arg;
     struct member *members;
@@ -72,11 +74,30 @@ static inline void relax(void)
 #endif
 }
 
-static void gate_wait(struct gate *g, unsigned seen, int spins)
+/* The processor of each member when it last met the others */
+static void note_processor(struct team *t, int member)
 {
-    for (int i = 0; i < spins; i++) {
+    atomic_store_explicit(&t->members[member].processor, sched_getcpu(), memory_order_relaxed);
+}
+
+/* Another member was last seen where this one spins. */
+static bool in_the_way(const struct team *t, int member)
+{
+    int here = sched_getcpu();
+    for (int i = 0; i < t->size; i++)
+        if (i != member &&
+            atomic_load_explicit(&t->members[i].processor, memory_order_relaxed) == here)
+            return true;
+    return false;
+}
+
+static void gate_wait(struct team *t, int member, struct gate *g, unsigned seen)
+{
+    for (int i = 1; i <= t->spins; i++) {
         if (atomic_load_explicit(&g->count, memory_order_acquire) != seen)
             return;
+        if (i % CHECK == 0 && in_the_way(t, member))
+            break;
         relax();
     }
     pthread_mutex_lock(&g->mutex);
@@ -97,11 +118,12 @@ int team_claim(struct team *t)
     return atomic_fetch_add_explicit(&t->next, 1, memory_order_relaxed);
 }
 
-void team_barrier(struct team *t)
+void team_barrier(struct team *t, int member)
 {
+    note_processor(t, member);
     unsigned seen = atomic_load_explicit(&t->phase.count, memory_order_relaxed);
     if (atomic_fetch_add_explicit(&t->arrived, 1, memory_order_acq_rel) < t->size - 1) {
-        gate_wait(&t->phase, seen, t->spins);
+        gate_wait(t, member, &t->phase, seen);
         return;
     }
     atomic_store_explicit(&t->arrived, 0, memory_order_relaxed);
@@ -114,11 +136,11 @@ static void *helper(void *arg)
     struct member *m = arg;
     struct team *t = m->team;
     for (unsigned seen = 0;; seen++) {
-        gate_wait(&t->start, seen, t->spins);
+        gate_wait(t, m->index, &t->start, seen);
         if (!t->fn)
             return NULL;
         t->fn(t->arg, m->index);
-        team_barrier(t);
+        team_barrier(t, m->index);
     }
 }
 
@@ -129,7 +151,7 @@ void team_run(struct team *t, void (*fn)(void *arg, int member), void *arg)
     if (t->size > 1)
         gate_open(&t->start);
     fn(arg, 0);
-    team_barrier(t);
+    team_barrier(t, 0);
 }
 
 struct loop {
@@ -182,15 +204,21 @@ static int processors(void)
 
 static bool start_helpers(struct team *t, int size, struct err *e)
 {
-    t->members = calloc((size_t)size, sizeof *t->members);
+    t->size = size;
+    t->members = aligned_alloc(64, (size_t)size * sizeof *t->members);
     if (!t->members)
         return err_set(e, ERR_MEMORY, "out of memory for %d threads", size);
-    for (t->size = 1; t->size < size; t->size++) {
-        struct member *m = &t->members[t->size];
-        *m = (struct member){.team = t, .index = t->size};
+    memset(t->members, 0, (size_t)size * sizeof *t->members);
+    for (int i = 0; i < size; i++) {
+        t->members[i].team = t;
+        t->members[i].index = i;
+        atomic_init(&t->members[i].processor, -1);
+    }
+    for (t->started = 1; t->started < size; t->started++) {
+        struct member *m = &t->members[t->started];
         int rc = pthread_create(&m->thread, NULL, helper, m);
         if (rc != 0)
-            return err_set(e, ERR_IO, "cannot start thread %d of %d: %s", t->size + 1, size,
+            return err_set(e, ERR_IO, "cannot start thread %d of %d: %s", t->started + 1, size,
                            strerror(rc));
     }
     return true;
@@ -229,7 +257,7 @@ void team_free(struct team *t)
         return;
     t->fn = NULL;
     gate_open(&t->start);
-    for (int i = 1; i < t->size && t->members; i++)
+    for (int i = 1; i < t->started; i++)
         pthread_join(t->members[i].thread, NULL);
     gate_destroy(&t->phase);
     gate_destroy(&t->start);

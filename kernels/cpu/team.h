@@ -5,7 +5,9 @@
  * left and then meet at team_barrier, which starts the next phase. Which member does a unit is
  * chance, so no unit's result may depend on it.
  *
- * Who waits spins for a few dozen microseconds and then sleeps: an idle team takes no CPU.
+ * Who waits spins for a few dozen microseconds and then sleeps: an idle team takes no CPU. Who
+ * finds that it spins on the processor that another member needs sleeps at once: on a busy
+ * machine the scheduler puts two of them on one.
  * Only one thread may call team_run, team_for and team_free. Nothing here allocates but
  * team_new. */
 #ifndef TOKEND_TEAM_H
@@ -28,6 +30,6 @@ void team_for(struct team *, void (*fn)(void *arg, int i), void *arg, int n);
 /* Inside team_run: the next unit of this phase, the same number for one member only. */
 int team_claim(struct team *);
 /* Inside team_run, by every member: what was written before is seen by all after. */
-void team_barrier(struct team *);
+void team_barrier(struct team *, int member);
 
 #endif
