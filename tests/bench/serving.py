@@ -30,7 +30,7 @@ def system_prompt(nonce):
     nouns = ("reply", "table", "source", "number", "name", "date", "unit", "list", "quote", "warning")
     verbs = ("check", "state", "shorten", "repeat", "sort", "explain", "translate", "round")
     rules = [f"Rule {i}: always {verbs[i % 8]} the {nouns[i % 10]} before you {verbs[(i + 3) % 8]} "
-             f"the {nouns[(i * 7 + 2) % 10]}." for i in range(1, 81)]
+             f"the {nouns[(i * 7 + 2) % 10]}." for i in range(1, 98)]
     return f"[{nonce:08x}] You are an assistant that follows rules. " + " ".join(rules)
 
 
