@@ -271,6 +271,9 @@ static bool read_environment(struct settings *s, struct err *e)
             name[n++] = *p == '-' ? '_' : (char)(*p - ('a' <= *p && *p <= 'z' ? 32 : 0));
         name[n] = '\0';
         const char *text = getenv(name);
+        /* Kubernetes gives every container TOKEND_PORT=tcp://… of a Service called "tokend". */
+        if (text && !strncmp(text, "tcp://", 6))
+            continue;
         if (text && !set_value(s, &table[i], text, e))
             return err_prefix(e, "%s=%s", name, text);
     }

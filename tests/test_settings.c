@@ -65,6 +65,17 @@ static void flag_beats_environment_beats_file_beats_default(void **state)
     unlink(path);
 }
 
+static void a_kubernetes_service_of_our_name_is_no_setting(void **state)
+{
+    struct settings s;
+    struct err e;
+    setenv("TOKEND_PORT", "tcp://10.0.0.1:8000", 1);
+    assert_int_equal(READ(&s, &e, "m"), SETTINGS_OK);
+    assert_int_equal(s.port, 8000);
+    settings_free(&s);
+    unsetenv("TOKEND_PORT");
+}
+
 static void a_switch_has_a_no_form(void **state)
 {
     struct settings s;
@@ -158,6 +169,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_are_those_of_the_table),
         cmocka_unit_test(flag_beats_environment_beats_file_beats_default),
+        cmocka_unit_test(a_kubernetes_service_of_our_name_is_no_setting),
         cmocka_unit_test(a_switch_has_a_no_form),
         cmocka_unit_test(bad_values_name_the_flag_and_what_would_be_right),
         cmocka_unit_test(listening_beyond_loopback_needs_a_key_or_consent),

@@ -207,6 +207,7 @@ static void runs_out_of_steps(const char *source)
 static void hostile_templates_end_at_a_limit(void **state)
 {
     fails_as("{{ 'x' * 10 ** 12 }}", context, ERR_LIMIT, "MiB");
+    fails_as("{{ '\t'.expandtabs(10 ** 12) }}", context, ERR_LIMIT, "MiB");
     fails_as("{{ [1] * 10 ** 12 }}", context, ERR_LIMIT, "");
     fails("{{ range(10 ** 12) }}", "limited to 100000");
     fails_as("{% set ns = namespace(s='ab') %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}"

@@ -256,7 +256,8 @@ static bool str_zfill(struct rt *r, struct value self, struct call *c, struct va
 
 static bool str_expandtabs(struct rt *r, struct value self, struct call *c, struct value *out)
 {
-    const struct str *s = self.s;
+    static const struct str space = {.s = " ", .n = 1};
+    const struct str *s = self.s, *gap;
     struct str_builder b;
     int64_t size, column = 0;
     if (!arg_int(r, c, 0, 8, &size))
@@ -269,8 +270,11 @@ static bool str_expandtabs(struct rt *r, struct value self, struct call *c, stru
             column = s->s[i] == '\n' || s->s[i] == '\r' ? 0 : column + starts;
             continue;
         }
-        for (int64_t n = size > 0 ? size - column % size : 0; n > 0 && !b.failed; n--, column++)
-            str_put_data(&b, " ");
+        int64_t n = size > 0 ? size - column % size : 0;
+        if (!repeat_fill(r, &space, n, &gap))
+            return false;
+        str_put_str(&b, gap);
+        column += n;
     }
     return rt_charge(r, s->n / 16) && make_str(r, &b, out);
 }
