@@ -15,6 +15,7 @@ struct choice_out { /* zeroed = new; free with choice_out_free */
     struct buf text; /* all text so far; cut at a stop string */
     size_t released; /* bytes of it that may be shown: the rest is held back */
     int n_tokens;    /* consumed; a stop token counts */
+    int n_timed;     /* whose arrival the latencies have counted */
     bool ends_in_stop_token;
     enum finish_reason finish; /* FINISH_NONE while open */
     struct token_extent {

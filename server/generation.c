@@ -9,6 +9,10 @@
 #include <string.h>
 #include <time.h>
 
+/* What one event, and all of a turn of the loop, may cost the loop in ns; more is a worker's.
+ * It keeps the other streams' tokens from waiting behind this one's. */
+enum { EVENT_COST = 200 * 1000, TURN_COST = 1000 * 1000 };
+
 void gen_input_free(struct gen_input *in)
 {
     gen_params_free(&in->params);
@@ -38,6 +42,7 @@ static void free_if_done(struct generation *g)
     list_remove(&g->node);
     g->api->n_generations--;
     gen_params_free(&g->params);
+    buf_free(&g->events);
     free(g->choices);
     free(g->prompts);
     free(g);
@@ -50,6 +55,17 @@ static void cancel_rest(struct generation *g)
             engine_cancel(g->api->engine, g->prompts[i].request);
 }
 
+/* An error inside a stream is an event and the end, or, without memory for that, a cut. */
+static void fail_stream(struct generation *g, const struct api_error *e)
+{
+    struct buf *out = &g->api->scratch;
+    buf_clear(out);
+    if (!sse_add(out, api_error_json(e)) || !sse_add_done(out))
+        http_stream_abort(g->http);
+    else if (http_stream_write(g->http, out->data, out->len))
+        http_stream_end(g->http);
+}
+
 void generation_fail(struct generation *g, const struct api_error *e)
 {
     if (g->over)
@@ -57,12 +73,10 @@ void generation_fail(struct generation *g, const struct api_error *e)
     g->busy++;
     g->over = true;
     cancel_rest(g);
-    if (g->http && g->streaming) {
-        sse_write(g->http, api_error_json(e), &g->api->scratch);
-        sse_end(g->http);
-    } else if (g->http) {
+    if (g->http && g->streaming)
+        fail_stream(g, e);
+    else if (g->http)
         api_error_reply(g->http, e);
-    }
     g->busy--;
     free_if_done(g);
 }
@@ -104,64 +118,102 @@ static void on_reply_written(uv_work_t *work, int status)
 {
     struct generation *g = work->data;
     if (g->http && g->reply)
-        http_reply(g->http, 200, "application/json", g->reply, strlen(g->reply));
+        http_reply_owned(g->http, 200, "application/json", g->reply, strlen(g->reply));
     else if (g->http)
         api_reply_json(g->http, NULL);
-    free(g->reply);
+    else
+        free(g->reply);
     g->busy--;
     free_if_done(g);
 }
 
-/* Logprobs in the reply: a few hundred take a millisecond to write. */
-static int64_t n_logprobs(const struct generation *g)
+static void start_work(struct generation *g, uv_work_cb work, uv_after_work_cb done)
 {
-    int64_t tokens = 0;
-    for (int i = 0; i < g->n_choices; i++) {
-        tokens += g->choices[i].n_tokens;
-        if (g->params.echo)
-            tokens += generation_prompt(g, i)->request->n_prompt;
-    }
-    return g->params.logprobs ? tokens * (g->params.n_top + 1) : 0;
+    g->busy++;
+    g->work.data = g;
+    if (uv_queue_work(g->api->loop, &g->work, work, done) != 0)
+        abort(); /* only for a NULL callback */
 }
 
 /* Nothing changes a generation that is over, so a worker may read it. */
 static void reply_now_or_later(struct generation *g)
 {
-    if (n_logprobs(g) < 200) {
+    if (reply_whole_cost(g) <= EVENT_COST)
         api_reply_json(g->http, reply_whole(g));
-        return;
-    }
-    g->busy++;
-    g->work.data = g;
-    if (uv_queue_work(g->api->loop, &g->work, write_reply, on_reply_written) != 0)
-        abort(); /* only for a NULL callback */
+    else
+        start_work(g, write_reply, on_reply_written);
 }
 
-/* The reply is whole. */
-static void complete(struct generation *g)
+static void end_stream(struct generation *g)
 {
-    g->over = true;
-    if (!g->streaming) {
-        reply_now_or_later(g);
-        return;
-    }
-    if (g->params.include_usage)
-        sse_write(g->http, reply_usage_chunk(g), &g->api->scratch);
-    sse_end(g->http);
-}
-
-static bool send_event(struct generation *g, json_t *event)
-{
-    if (!event) {
+    struct buf *out = &g->api->scratch;
+    buf_clear(out);
+    if ((g->params.include_usage && !sse_add(out, reply_usage_chunk(g))) || !sse_add_done(out))
         fail_memory(g);
-        return false;
+    else if (http_stream_write(g->http, out->data, out->len))
+        http_stream_end(g->http);
+    g->over = true;
+}
+
+static void complete_if_all_ended(struct generation *g)
+{
+    if (g->over || g->waiting || g->n_open > 0)
+        return;
+    if (g->streaming) {
+        end_stream(g);
+        return;
     }
-    if (sse_write(g->http, event, &g->api->scratch))
-        return true;
-    g->over = true; /* the reader is too slow, or gone: on_http_done follows */
-    http_stream_end(g->http);
-    cancel_rest(g);
-    return false;
+    g->over = true;
+    reply_now_or_later(g);
+}
+
+/* Appends the events of what is new of a choice. */
+static bool format_news(struct generation *g, int choice, struct buf *out)
+{
+    if (g->chat && !g->choices[choice].begun && !sse_add(out, reply_role_chunk(g, choice)))
+        return false;
+    return sse_add(out, reply_chunk(g, choice));
+}
+
+static void send_news(struct generation *g, bool formatted, const struct buf *events)
+{
+    if (!formatted) {
+        fail_memory(g);
+    } else if (!http_stream_write(g->http, events->data, events->len)) {
+        g->over = true; /* the reader is gone: on_http_done follows */
+        cancel_rest(g);
+    }
+}
+
+static void write_news(uv_work_t *work)
+{
+    struct generation *g = work->data;
+    g->events.failed = !format_news(g, g->next, &g->events);
+}
+
+static void go_on(struct generation *g);
+
+static void on_news_written(uv_work_t *work, int status)
+{
+    struct generation *g = work->data;
+    if (!g->over)
+        send_news(g, !g->events.failed, &g->events);
+    buf_free(&g->events);
+    g->turn = 0;
+    go_on(g);
+    g->busy--;
+    free_if_done(g);
+}
+
+/* Whether the loop has the time for an event now. */
+static bool can_afford(struct generation *g, int64_t cost)
+{
+    uint64_t turn = uv_now(g->api->loop);
+    if (turn != g->turn)
+        g->spent = 0;
+    g->turn = turn;
+    g->spent += cost;
+    return cost <= EVENT_COST && g->spent <= TURN_COST;
 }
 
 static void stream_choice(struct generation *g, int choice)
@@ -170,9 +222,15 @@ static void stream_choice(struct generation *g, int choice)
     bool news = o->released > o->shown || o->finish != FINISH_NONE || (g->params.echo && !o->begun);
     if (!g->streaming || !news)
         return;
-    if (g->chat && !o->begun && !send_event(g, reply_role_chunk(g, choice)))
+    if (can_afford(g, reply_chunk_cost(g, choice))) {
+        buf_clear(&g->api->scratch);
+        bool formatted = format_news(g, choice, &g->api->scratch);
+        send_news(g, formatted, &g->api->scratch);
         return;
-    send_event(g, reply_chunk(g, choice));
+    }
+    g->waiting = true; /* the worker has the choices */
+    g->next = choice;
+    start_work(g, write_news, on_news_written);
 }
 
 /* One choice's text has moved on: tell the client, and the engine when it is to stop. */
@@ -190,8 +248,14 @@ static void choice_moved(struct generation *g, int choice, int engine_finish)
                                choice % g->params.n);
     }
     stream_choice(g, choice);
-    if (!g->over && g->n_open == 0)
-        complete(g);
+}
+
+/* Whether a next token can be taken from the engine's request. */
+static bool has_room(struct generation *g)
+{
+    if (g->streaming && !g->over && !g->waiting)
+        g->waiting = !http_stream_has_room(g->http);
+    return !g->over && !g->waiting;
 }
 
 /* Reads what the engine has published of one choice, one event a token. `finish` is read
@@ -203,7 +267,7 @@ static void take_choice(struct generation *g, int choice)
     int finish = atomic_load_explicit(&c->finish, memory_order_acquire);
     int n = atomic_load_explicit(&c->n_tokens, memory_order_acquire);
     bool good = finish == FINISH_STOP || finish == FINISH_LENGTH;
-    while (!g->over && o->finish == FINISH_NONE && o->n_tokens < n) {
+    while (o->finish == FINISH_NONE && o->n_tokens < n && has_room(g)) {
         bool last = good && o->n_tokens + 1 == n;
         bool stop_token = last && finish == FINISH_STOP && c->stop_id >= 0;
         choice_out_take(o, &g->params, g->api->model.tokenizer, c->tokens[o->n_tokens], stop_token);
@@ -211,10 +275,37 @@ static void take_choice(struct generation *g, int choice)
             choice_out_finish(o, (enum finish_reason)finish);
         choice_moved(g, choice, finish);
     }
-    if (!g->over && o->finish == FINISH_NONE && good) { /* no token at all */
+    if (o->finish == FINISH_NONE && good && has_room(g)) { /* no token at all */
         choice_out_finish(o, (enum finish_reason)finish);
         choice_moved(g, choice, finish);
     }
+}
+
+/* Goes round n choices until it must wait; then `next` is the one to go on with. */
+static void take_choices(struct generation *g, int first, int n)
+{
+    for (int i = 0; i < n && !g->over && !g->waiting; i++) {
+        g->next = (first + i) % g->n_choices;
+        take_choice(g, g->next);
+    }
+    complete_if_all_ended(g);
+}
+
+static void go_on(struct generation *g)
+{
+    g->waiting = false;
+    take_choices(g, g->next, g->n_choices);
+}
+
+static void on_room(struct http_request *http, void *user)
+{
+    struct generation *g = user;
+    if (g->busy > 0) /* a worker has the choices; it goes on afterwards */
+        return;
+    g->busy++;
+    go_on(g);
+    g->busy--;
+    free_if_done(g);
 }
 
 /* Latencies as the loop sees them. */
@@ -222,9 +313,11 @@ static void measure(struct generation *g, struct gen_prompt *p)
 {
     int fresh = 0, first = (int)(p - g->prompts) * g->params.n;
     for (int i = 0; i < g->params.n; i++) {
+        struct choice_out *o = &g->choices[first + i];
         int n = atomic_load_explicit(&p->request->choices[i].n_tokens, memory_order_acquire);
-        if (n - g->choices[first + i].n_tokens > fresh)
-            fresh = n - g->choices[first + i].n_tokens;
+        if (n - o->n_timed > fresh)
+            fresh = n - o->n_timed;
+        o->n_timed = n;
     }
     if (fresh == 0 || g->over)
         return;
@@ -260,8 +353,8 @@ void generation_news(struct request *r)
     int first = (int)(p - g->prompts) * g->params.n;
     g->busy++;
     measure(g, p);
-    for (int i = 0; i < g->params.n && !g->over; i++)
-        take_choice(g, first + i);
+    if (!g->waiting)
+        take_choices(g, first, g->params.n);
     if (atomic_load(&r->ended))
         handed_back(g, p);
     g->busy--;
@@ -415,7 +508,7 @@ void generation_start(struct api *api, struct http_request *http, struct gen_inp
     else
         fail_memory(g);
     if (!g->over && g->params.stream) {
-        http_stream_begin(http, 200, "text/event-stream");
+        http_stream_begin(http, 200, "text/event-stream", on_room);
         g->streaming = true;
     }
     g->busy--;

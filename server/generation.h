@@ -3,7 +3,9 @@
  * A generation owns an engine request a prompt, and n choices each; choice c of prompt p has
  * the index p × n + c in the reply. It lives while the engine has any of its requests, or its
  * HTTP request is open; whichever lets go last frees it. When the client leaves, or the reader
- * is too slow, what the engine still does for it is cancelled. Loop thread only. */
+ * takes nothing for too long, what the engine still does for it is cancelled. While a stream's
+ * reader is behind, nothing is made for it: its tokens stay in the engine's arrays.
+ * Loop thread only. */
 #ifndef TOKEND_GENERATION_H
 #define TOKEND_GENERATION_H
 
@@ -49,8 +51,13 @@ struct generation {
     int busy;          /* functions on the stack that use it */
     bool streaming;    /* the stream has begun */
     bool over;         /* the reply is complete, or given up */
-    uv_work_t work;    /* a large reply is written by a text worker */
+    bool waiting;   /* for the stream's room or a worker; tokens stay with the engine's request */
+    int next;       /* choice to go on with after that */
+    uint64_t turn;  /* uv_now of the loop's turn in which .. */
+    int64_t spent;  /* .. so much time went into events, estimated */
+    uv_work_t work; /* a text worker writes a large reply, or the events of choice `next` */
     char *reply;
+    struct buf events;
 };
 
 /* Of a choice of the reply: its prompt, and the engine's side of it. */

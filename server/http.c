@@ -41,6 +41,9 @@ static void run_daemon(struct http_server *s)
         uv_timer_start(&s->mhd_timer, on_mhd_timer, ms, 0);
     else
         uv_timer_stop(&s->mhd_timer);
+    http_tell_room(s);
+    if (s->due) /* what was just written; this may be the last stop before the loop blocks */
+        uv_timer_start(&s->mhd_timer, on_mhd_timer, 0, 0);
 }
 
 static void run_if_due(struct http_server *s)
@@ -223,6 +226,7 @@ static void init_waits(struct http_server *s)
     http_wait_list_init(&s->lingering, 2000, http_linger_expired);
     list_init(&s->connections);
     list_init(&s->lingerers);
+    list_init(&s->roomy);
 }
 
 /* All bodies together stay below 16 of the largest, and at least 256 MiB are allowed. */

@@ -34,8 +34,8 @@ struct http_config {
     int idle_timeout_s;      /* keep-alive of idle connections: 120 */
     int header_deadline_ms;  /* from the first byte of a request to the end of its headers */
     int body_deadline_ms;    /* from there to the end of its body */
-    size_t max_stream_queue; /* bytes that may wait for a slow reader */
-    int slow_reader_ms;      /* a stream whose reader takes nothing for so long is cut */
+    size_t max_stream_queue; /* a stream has room while fewer bytes wait for its reader */
+    int slow_reader_ms;      /* a reader that takes nothing for so long is cut */
     const char *api_key;     /* NULL: none asked; else every route but `open` ones wants
                                 "Authorization: Bearer KEY", compared in constant time */
 };
@@ -61,27 +61,22 @@ int http_server_n_requests(const struct http_server *); /* whose on_done has not
  * handles end in the loop's next turn. Not from a handler or an on_done. */
 void http_server_close(struct http_server *);
 
-const char *http_request_id(const struct http_request *); /* x-request-id */
-const char *http_path(const struct http_request *);       /* decoded; "%00" stays */
-const char *http_path_rest(const struct http_request *);  /* behind a prefix route's path */
-const char *http_header(const struct http_request *, const char *name); /* NULL: absent */
-const char *http_query(const struct http_request *, const char *name);  /* NULL: absent */
-const char *http_body(const struct http_request *, size_t *n); /* terminated; "" when empty */
-/* Frees the body, which otherwise lives (and counts against all bodies' limit) until on_done. */
-void http_drop_body(struct http_request *);
+const char *http_path_rest(const struct http_request *); /* behind a prefix route's path */
+/* Terminated; "" when empty. It lives, and counts against all bodies' limit, until on_done. */
+const char *http_body(const struct http_request *, size_t *n);
 /* Gives the body away, terminated, for free(); it no longer counts against the bodies' limit.
  * NULL: out of memory (only of an empty one). */
 char *http_take_body(struct http_request *, size_t *n);
 /* The handler's own data and the end of the request. */
 void http_set_user(struct http_request *, void *user,
                    void (*on_done)(struct http_request *, void *user, bool gone));
-void *http_user(const struct http_request *);
 
-/* A header for the coming reply, before http_reply or http_stream_begin. */
-void http_add_header(struct http_request *, const char *name, const char *value);
 /* The whole answer. The body is copied. */
 void http_reply(struct http_request *, int status, const char *content_type, const void *body,
                 size_t n);
+/* The same with a body that is taken over, for free(). */
+void http_reply_owned(struct http_request *, int status, const char *content_type, char *body,
+                      size_t n);
 /* OpenAI's error object: {"error":{"message","type","param","code"}}; the type follows from the
  * status. param and code may be NULL; retry_after_s > 0 adds Retry-After. */
 void http_reply_error(struct http_request *, int status, const char *code, const char *param,
@@ -92,12 +87,19 @@ void http_reply_error(struct http_request *, int status, const char *code, const
 char *http_error_body(int status, const char *code, const char *param, const char *message);
 
 /* A stream of unknown length (chunked; close-delimited for HTTP/1.0). Data written in one turn
- * of the loop goes out together. */
-void http_stream_begin(struct http_request *, int status, const char *content_type);
-/* False when the reader is too slow (more than max_stream_queue waits) or gone: the caller
- * stops what makes the data; on_done follows. */
+ * of the loop goes out together. on_room: see http_stream_has_room; may be NULL. */
+void http_stream_begin(struct http_request *, int status, const char *content_type,
+                       void (*on_room)(struct http_request *, void *user));
+/* Whether more should be written now. After false on_room is called, once, when the reader has
+ * taken half of what waited. Who makes data asks before each piece, so that a slow reader costs
+ * no more memory than max_stream_queue and a piece; only time cuts it (slow_reader_ms). */
+bool http_stream_has_room(struct http_request *);
+/* Takes any amount. False when the reader is gone, or was cut because there is no memory: the
+ * caller stops what makes the data; on_done follows. */
 bool http_stream_write(struct http_request *, const void *data, size_t n);
 void http_stream_end(struct http_request *);
+/* Cuts the connection: the client sees that the stream is not whole. on_done follows. */
+void http_stream_abort(struct http_request *);
 
 /* Counters for /metrics. */
 struct http_stats {

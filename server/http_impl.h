@@ -61,6 +61,7 @@ struct http_server {
     int n_handles; /* of those five, not yet closed; the server is freed at 0 */
     struct http_wait_list idle, body, writing, dying, lingering;
     struct list connections, lingerers;
+    struct list roomy; /* streams whose on_room is called after MHD_run */
     int n_connections, n_lingering, n_requests;
     size_t body_bytes, max_body_bytes; /* of all requests together */
     uint64_t n_seen, n_slow, n_refused;
@@ -114,6 +115,9 @@ struct http_request {
     void (*on_done)(struct http_request *, void *user, bool gone);
     struct buf queue; /* of a stream: what libmicrohttpd has not taken starts at `taken` */
     size_t taken;
+    void (*on_room)(struct http_request *, void *user);
+    bool wants_room;            /* on_room is owed */
+    struct list_node room_node; /* in the server's `roomy`: on_room is due this turn */
 };
 
 /* http_wait.c */
@@ -146,10 +150,16 @@ enum MHD_Result http_on_access(void *server, struct MHD_Connection *, const char
 void http_on_completed(void *server, struct MHD_Connection *, void **request,
                        enum MHD_RequestTerminationCode);
 size_t http_unescape(void *cls, struct MHD_Connection *, char *s);
+const char *http_path(const struct http_request *);                     /* decoded; "%00" stays */
+const char *http_header(const struct http_request *, const char *name); /* NULL: absent */
+/* Frees the body, which otherwise lives (and counts against all bodies' limit) until the end. */
+void http_drop_body(struct http_request *);
 
 /* http_reply.c */
 void http_take_id(struct http_request *, const char *incoming);
 void http_mint_id(char *id);
+/* A header for the coming reply, before http_reply or http_stream_begin. */
+void http_add_header(struct http_request *, const char *name, const char *value);
 const char *http_reason(int status);
 /* Hands the response to libmicrohttpd (whole or stream) and lets it go on. Takes it over. */
 void http_send(struct http_request *, int status, struct MHD_Response *, enum http_state next);
@@ -158,5 +168,6 @@ void http_add_common_headers(struct http_request *, struct MHD_Response *);
 /* http_stream.c */
 void http_writing_expired(struct http_server *, struct http_wait *);
 void http_writing_start(struct http_conn *);
+void http_tell_room(struct http_server *);
 
 #endif

@@ -92,15 +92,16 @@ void http_send(struct http_request *r, int status, struct MHD_Response *m, enum 
         http_conn_resume(c);
 }
 
+static bool may_reply(const struct http_request *r)
+{
+    return !r->gone && !r->refusal && (r->state == HTTP_HANDLING || r->state == HTTP_RECEIVING);
+}
+
 /* A request can be refused before its body is there; then the reply waits for the body, see
  * http_request.c. */
-void http_reply(struct http_request *r, int status, const char *content_type, const void *body,
-                size_t n)
+static void reply(struct http_request *r, int status, const char *content_type,
+                  struct MHD_Response *m)
 {
-    if (r->gone || r->refusal || (r->state != HTTP_HANDLING && r->state != HTTP_RECEIVING))
-        return;
-    struct MHD_Response *m =
-        MHD_create_response_from_buffer(n, (void *)body, MHD_RESPMEM_MUST_COPY);
     if (m) {
         if (content_type)
             MHD_add_response_header(m, MHD_HTTP_HEADER_CONTENT_TYPE, content_type);
@@ -114,6 +115,25 @@ void http_reply(struct http_request *r, int status, const char *content_type, co
         r->refusal_status = status;
         r->gone = !m;
     }
+}
+
+void http_reply(struct http_request *r, int status, const char *content_type, const void *body,
+                size_t n)
+{
+    if (may_reply(r))
+        reply(r, status, content_type,
+              MHD_create_response_from_buffer(n, (void *)body, MHD_RESPMEM_MUST_COPY));
+}
+
+void http_reply_owned(struct http_request *r, int status, const char *content_type, char *body,
+                      size_t n)
+{
+    struct MHD_Response *m = NULL;
+    if (may_reply(r))
+        reply(r, status, content_type,
+              m = MHD_create_response_from_buffer(n, body, MHD_RESPMEM_MUST_FREE));
+    if (!m)
+        free(body);
 }
 
 /* ---- errors ---- */

@@ -445,6 +445,8 @@ void http_on_completed(void *server, struct MHD_Connection *mhd, void **request,
         if (r->on_done)
             r->on_done(r, r->user, r->gone || code != MHD_REQUEST_TERMINATED_COMPLETED_OK);
     }
+    if (list_linked(&r->room_node))
+        list_remove(&r->room_node);
     if (r->refusal)
         MHD_destroy_response(r->refusal);
     http_drop_body(r);
@@ -455,11 +457,6 @@ void http_on_completed(void *server, struct MHD_Connection *mhd, void **request,
 }
 
 /* ---- what a handler asks ---- */
-
-const char *http_request_id(const struct http_request *r)
-{
-    return r->id;
-}
 
 const char *http_path(const struct http_request *r)
 {
@@ -477,14 +474,6 @@ const char *http_header(const struct http_request *r, const char *name)
     return MHD_lookup_connection_value(r->conn->mhd, MHD_HEADER_KIND, name);
 }
 
-const char *http_query(const struct http_request *r, const char *name)
-{
-    const char *value = NULL;
-    enum MHD_Result there = MHD_lookup_connection_value_n(r->conn->mhd, MHD_GET_ARGUMENT_KIND, name,
-                                                          strlen(name), &value, NULL);
-    return there == MHD_YES && !value ? "" : value;
-}
-
 const char *http_body(const struct http_request *r, size_t *n)
 {
     if (n)
@@ -497,9 +486,4 @@ void http_set_user(struct http_request *r, void *user,
 {
     r->user = user;
     r->on_done = on_done;
-}
-
-void *http_user(const struct http_request *r)
-{
-    return r->user;
 }

@@ -30,9 +30,8 @@ void http_writing_start(struct http_conn *c)
     http_wait_start(c->server, &c->server->writing, &c->wait);
 }
 
-static void cut_slow(struct http_conn *c)
+static void cut(struct http_conn *c)
 {
-    c->server->n_slow++;
     c->request->gone = true;
     if (c->suspended)
         http_conn_resume(c);
@@ -48,10 +47,12 @@ void http_writing_expired(struct http_server *s, struct http_wait *w)
     if (n != c->unsent && c->unsent >= 0)
         c->progress_at = now;
     c->unsent = n;
-    if (now - c->progress_at >= (uint64_t)s->cfg.slow_reader_ms)
-        cut_slow(c);
-    else
+    if (now - c->progress_at < (uint64_t)s->cfg.slow_reader_ms) {
         http_wait_start(s, &s->writing, &c->wait);
+        return;
+    }
+    s->n_slow++;
+    cut(c);
 }
 
 /* ---- the stream ---- */
@@ -68,6 +69,38 @@ static size_t take(struct http_request *r, char *to, size_t max)
     return n;
 }
 
+/* ---- room: the maker of the data is told outside libmicrohttpd's callbacks. ---- */
+
+bool http_stream_has_room(struct http_request *r)
+{
+    if (waiting(r) < r->conn->server->cfg.max_stream_queue)
+        return true;
+    r->wants_room = true;
+    return false;
+}
+
+static void note_room(struct http_request *r)
+{
+    struct http_server *s = r->conn->server;
+    if (!r->wants_room || waiting(r) > s->cfg.max_stream_queue / 2)
+        return;
+    r->wants_room = false;
+    list_push_back(&s->roomy, &r->room_node);
+}
+
+void http_tell_room(struct http_server *s)
+{
+    struct list_node *n;
+    while ((n = list_first(&s->roomy))) {
+        struct http_request *r = list_entry(n, struct http_request, room_node);
+        list_remove(n);
+        if (r->state == HTTP_STREAMING && !r->gone && r->on_room)
+            r->on_room(r, r->user);
+    }
+}
+
+/* ---- writing ---- */
+
 /* libmicrohttpd asks when all it had is in the socket. Without data the connection is
  * suspended, else the daemon would ask again and again. */
 static ssize_t on_read(void *cls, uint64_t pos, char *to, size_t max)
@@ -78,7 +111,9 @@ static ssize_t on_read(void *cls, uint64_t pos, char *to, size_t max)
         return MHD_CONTENT_READER_END_WITH_ERROR;
     if (waiting(r)) {
         http_writing_start(c);
-        return (ssize_t)take(r, to, max);
+        size_t n = take(r, to, max);
+        note_room(r);
+        return (ssize_t)n;
     }
     if (r->state == HTTP_ANSWERED)
         return MHD_CONTENT_READER_END_OF_STREAM;
@@ -87,10 +122,12 @@ static ssize_t on_read(void *cls, uint64_t pos, char *to, size_t max)
     return 0;
 }
 
-void http_stream_begin(struct http_request *r, int status, const char *content_type)
+void http_stream_begin(struct http_request *r, int status, const char *content_type,
+                       void (*on_room)(struct http_request *, void *user))
 {
     if (r->state != HTTP_HANDLING || r->gone)
         return;
+    r->on_room = on_room;
     struct MHD_Response *m =
         MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, on_read, r, NULL);
     if (m) {
@@ -104,7 +141,7 @@ void http_stream_begin(struct http_request *r, int status, const char *content_t
     http_send(r, status, m, HTTP_STREAMING);
 }
 
-/* Writes come in small pieces and are taken whole, so the front is dropped rarely. */
+/* Dropping the front when it is the larger part costs each byte at most one move. */
 static bool append(struct http_request *r, const void *data, size_t n)
 {
     if (r->taken > 4096 && r->taken > r->queue.len / 2) {
@@ -129,14 +166,19 @@ bool http_stream_write(struct http_request *r, const void *data, size_t n)
         return false;
     if (n == 0)
         return true;
-    size_t most = r->conn->server->cfg.max_stream_queue;
-    bool full = waiting(r) && (n > most || waiting(r) > most - n);
-    if (full || !append(r, data, n)) {
-        cut_slow(r->conn);
+    if (!append(r, data, n)) {
+        log_warn("http: %s: out of memory for a stream; it is cut", r->id);
+        cut(r->conn);
         return false;
     }
     wake(r->conn);
     return true;
+}
+
+void http_stream_abort(struct http_request *r)
+{
+    if (r->state == HTTP_STREAMING && !r->gone)
+        cut(r->conn);
 }
 
 void http_stream_end(struct http_request *r)

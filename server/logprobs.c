@@ -1,6 +1,7 @@
 #include "logprobs.h"
 
 #include "api_state.h"
+#include "json_out.h"
 #include "utf8.h"
 
 #include <math.h>
@@ -27,7 +28,7 @@ static json_t *bytes_of(const struct generation *g, int32_t id)
     const char *bytes = token_bytes(g->api->model.tokenizer, id, &n);
     json_t *a = json_array();
     for (size_t i = 0; i < n; i++)
-        json_array_append_new(a, json_integer((unsigned char)bytes[i]));
+        json_add(&a, json_integer((unsigned char)bytes[i]));
     return a;
 }
 
@@ -48,10 +49,9 @@ json_t *logprobs_chat(struct generation *g, int choice, int to)
         json_t *tops = json_array();
         for (int k = 0; k < g->params.n_top; k++) {
             const struct top_logprob *t = &c->tops[(size_t)i * (size_t)g->params.n_top + (size_t)k];
-            json_array_append_new(tops, chat_entry(g, t->id, t->logprob));
+            json_add(&tops, chat_entry(g, t->id, t->logprob));
         }
-        json_object_set_new(entry, "top_logprobs", tops);
-        json_array_append_new(content, entry);
+        json_add(&content, json_with(entry, "top_logprobs", tops));
     }
     return json_pack("{s:o, s:n}", "content", content, "refusal");
 }
@@ -61,32 +61,37 @@ struct lists {
     json_t *tokens, *logprobs, *tops, *offsets;
 };
 
-static void set_top(const struct generation *g, json_t *object, int32_t id, float logprob)
+static json_t *with_top(const struct generation *g, json_t *object, int32_t id, float logprob)
 {
     struct buf name = {0};
     token_label(g->api->model.tokenizer, id, g->params.tokens_as_ids, &name);
-    if (!name.failed) /* of two tokens that read alike the better one stays */
-        if (!json_object_get(object, name.len ? name.data : ""))
-            json_object_set_new(object, name.len ? name.data : "", number(logprob));
+    const char *key = name.len ? name.data : "";
+    if (name.failed) {
+        json_decref(object);
+        object = NULL;
+    } else if (!json_object_get(object, key)) { /* of two that read alike the better one stays */
+        object = json_with(object, key, number(logprob));
+    }
     buf_free(&name);
+    return object;
 }
 
 static void list_token(const struct generation *g, struct lists *l, int32_t id, float logprob,
                        const struct top_logprob *tops, size_t offset)
 {
-    json_array_append_new(l->tokens, label(g, id));
-    json_array_append_new(l->offsets, json_integer((json_int_t)offset));
+    json_add(&l->tokens, label(g, id));
+    json_add(&l->offsets, json_integer((json_int_t)offset));
     if (isnan(logprob)) { /* the first token of a prompt has none */
-        json_array_append_new(l->logprobs, json_null());
-        json_array_append_new(l->tops, json_null());
+        json_add(&l->logprobs, json_null());
+        json_add(&l->tops, json_null());
         return;
     }
-    json_array_append_new(l->logprobs, number(logprob));
+    json_add(&l->logprobs, number(logprob));
     json_t *top = json_object();
     for (int k = 0; tops && k < g->params.n_top; k++)
-        set_top(g, top, tops[k].id, tops[k].logprob);
-    set_top(g, top, id, logprob);
-    json_array_append_new(l->tops, top);
+        top = with_top(g, top, tops[k].id, tops[k].logprob);
+    top = with_top(g, top, id, logprob);
+    json_add(&l->tops, top);
 }
 
 static void list_prompt(const struct generation *g, const struct gen_prompt *p, struct lists *l)

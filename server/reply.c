@@ -1,6 +1,7 @@
 #include "reply.h"
 
 #include "api_state.h"
+#include "json_out.h"
 #include "logprobs.h"
 
 static const char *finish_name(enum finish_reason r)
@@ -33,7 +34,7 @@ static json_t *id_array(const int32_t *ids, int n)
 {
     json_t *a = json_array();
     for (int i = 0; i < n; i++)
-        json_array_append_new(a, json_integer(ids[i]));
+        json_add(&a, json_integer(ids[i]));
     return a;
 }
 
@@ -46,12 +47,9 @@ static json_t *frame(const struct generation *g, const char *object, json_t *cho
 static json_t *chunk_frame(const struct generation *g, json_t *choice)
 {
     json_t *choices = json_array();
-    if (choice && json_array_append_new(choices, choice) < 0)
-        choice = NULL;
+    json_add(&choices, choice);
     json_t *f = frame(g, g->chat ? "chat.completion.chunk" : "text_completion", choices);
-    if (f && g->params.continuous_usage)
-        json_object_set_new(f, "usage", usage(g));
-    return f;
+    return g->params.continuous_usage ? json_with(f, "usage", usage(g)) : f;
 }
 
 /* The text not shown yet, after the echoed prompt when this is the choice's first. */
@@ -80,22 +78,23 @@ static json_t *take_logprobs(struct generation *g, int choice)
     return (g->chat ? logprobs_chat : logprobs_completion)(g, choice, to);
 }
 
-static void add_token_ids(struct generation *g, int choice, json_t *item)
+static json_t *with_token_ids(struct generation *g, int choice, json_t *item)
 {
     struct choice_out *o = &g->choices[choice];
     const struct choice *c = generation_choice(g, choice);
-    if (!g->params.return_token_ids || !item)
-        return;
-    json_object_set_new(item, "token_ids",
-                        id_array(c->tokens + o->ids_listed, o->n_tokens - o->ids_listed));
+    if (!g->params.return_token_ids)
+        return item;
+    int from = o->ids_listed;
     o->ids_listed = o->n_tokens;
+    return json_with(item, "token_ids", id_array(c->tokens + from, o->n_tokens - from));
 }
 
-static void add_prompt_ids(const struct generation *g, int choice, json_t *item)
+static json_t *with_prompt_ids(const struct generation *g, int choice, json_t *item)
 {
     const struct request *r = generation_prompt(g, choice)->request;
-    if (g->params.return_token_ids && item)
-        json_object_set_new(item, "prompt_token_ids", id_array(r->prompt, r->n_prompt));
+    if (!g->params.return_token_ids)
+        return item;
+    return json_with(item, "prompt_token_ids", id_array(r->prompt, r->n_prompt));
 }
 
 json_t *reply_role_chunk(struct generation *g, int choice)
@@ -103,8 +102,7 @@ json_t *reply_role_chunk(struct generation *g, int choice)
     json_t *f =
         chunk_frame(g, json_pack("{s:i, s:{s:s, s:s}, s:n, s:n}", "index", choice, "delta", "role",
                                  "assistant", "content", "", "logprobs", "finish_reason"));
-    add_prompt_ids(g, choice, f);
-    return f;
+    return with_prompt_ids(g, choice, f);
 }
 
 json_t *reply_chunk(struct generation *g, int choice)
@@ -121,8 +119,8 @@ json_t *reply_chunk(struct generation *g, int choice)
                          text ? json_pack("{s:o}", "content", take_text(g, choice)) : json_object(),
                          "logprobs", logprobs, "finish_reason", finish);
     if (!g->chat && !o->begun)
-        add_prompt_ids(g, choice, item);
-    add_token_ids(g, choice, item);
+        item = with_prompt_ids(g, choice, item);
+    item = with_token_ids(g, choice, item);
     o->begun = true;
     return chunk_frame(g, item);
 }
@@ -130,9 +128,7 @@ json_t *reply_chunk(struct generation *g, int choice)
 json_t *reply_usage_chunk(struct generation *g)
 {
     json_t *f = frame(g, g->chat ? "chat.completion.chunk" : "text_completion", json_array());
-    if (f)
-        json_object_set_new(f, "usage", usage(g));
-    return f;
+    return json_with(f, "usage", usage(g));
 }
 
 static json_t *whole_choice(struct generation *g, int choice)
@@ -147,23 +143,44 @@ static json_t *whole_choice(struct generation *g, int choice)
         item = json_pack("{s:i, s:o, s:o, s:s?}", "index", choice, "text", text, "logprobs",
                          logprobs, "finish_reason", finish_name(o->finish));
     if (!g->chat)
-        add_prompt_ids(g, choice, item);
-    add_token_ids(g, choice, item);
-    return item;
+        item = with_prompt_ids(g, choice, item);
+    return with_token_ids(g, choice, item);
 }
 
 json_t *reply_whole(struct generation *g)
 {
     json_t *choices = json_array();
-    for (int i = 0; i < g->n_choices; i++)
-        if (json_array_append_new(choices, whole_choice(g, i)) < 0) {
-            json_decref(choices);
-            return NULL;
-        }
+    for (int i = 0; choices && i < g->n_choices; i++)
+        json_add(&choices, whole_choice(g, i));
     json_t *f = frame(g, g->chat ? "chat.completion" : "text_completion", choices);
-    if (f)
-        json_object_set_new(f, "usage", usage(g));
-    if (g->chat)
-        add_prompt_ids(g, 0, f);
-    return f;
+    f = json_with(f, "usage", usage(g));
+    return g->chat ? with_prompt_ids(g, 0, f) : f;
+}
+
+/* Measured on a slow core (2 GHz): ns of making, formatting and freeing. */
+enum { COST_CHOICE = 4000, COST_BYTE = 8, COST_ID = 120, COST_LOGPROB = 1000 };
+
+/* Of the prompt's part, then of the tokens from those listed on. */
+int64_t reply_chunk_cost(const struct generation *g, int choice)
+{
+    const struct gen_params *p = &g->params;
+    const struct choice_out *o = &g->choices[choice];
+    const struct gen_prompt *prompt = generation_prompt(g, choice);
+    int64_t tokens = o->n_tokens - o->listed, ids = o->n_tokens - o->ids_listed;
+    int64_t bytes = (int64_t)(o->released - o->shown);
+    if (!o->begun) {
+        ids += prompt->request->n_prompt;
+        bytes += p->echo ? (int64_t)prompt->n_text : 0;
+        tokens += p->echo ? prompt->request->n_prompt : 0;
+    }
+    return COST_CHOICE + COST_BYTE * bytes + (p->return_token_ids ? COST_ID * ids : 0) +
+           (p->logprobs ? COST_LOGPROB * tokens * (p->n_top + 1) : 0);
+}
+
+int64_t reply_whole_cost(const struct generation *g)
+{
+    int64_t cost = 0;
+    for (int i = 0; i < g->n_choices; i++)
+        cost += reply_chunk_cost(g, i);
+    return cost;
 }

@@ -1,11 +1,14 @@
 /* reply.h: the shapes of OpenAI's completions and chat replies, whole and in chunks. All
- * functions return new JSON, or NULL when out of memory. Loop thread only. */
+ * functions return new JSON, or NULL when out of memory.
+ *
+ * The loop, or a worker while the loop does not touch the generation's choices. */
 #ifndef TOKEND_REPLY_H
 #define TOKEND_REPLY_H
 
 #include "generation.h"
 
 #include <jansson.h>
+#include <stdint.h>
 
 json_t *reply_whole(struct generation *);
 /* The first chunk of a chat choice: its role. */
@@ -14,5 +17,9 @@ json_t *reply_role_chunk(struct generation *, int choice);
 json_t *reply_chunk(struct generation *, int choice);
 /* "choices":[] and the usage. */
 json_t *reply_usage_chunk(struct generation *);
+
+/* About how long those take with formatting, in ns: text, ids and logprobs are what counts. */
+int64_t reply_whole_cost(const struct generation *);
+int64_t reply_chunk_cost(const struct generation *, int choice); /* with the role chunk */
 
 #endif

@@ -2,13 +2,6 @@
 
 #include <string.h>
 
-static int append(const char *text, size_t n, void *arg)
-{
-    struct buf *out = arg;
-    buf_add(out, text, n);
-    return out->failed ? -1 : 0;
-}
-
 /* Length of a line separator of Unicode at s, or 0; *escape is its JSON form. */
 static size_t separator(const char *s, size_t n, const char **escape)
 {
@@ -48,27 +41,18 @@ static int append_json(const char *text, size_t n, void *arg)
     return out->failed ? -1 : 0;
 }
 
-bool sse_format(struct buf *out, const json_t *event)
+bool sse_add(struct buf *out, json_t *event)
 {
-    append("data: ", 6, out);
+    buf_add_str(out, "data: ");
     /* jansson hands over whole characters: runs between escapes. */
-    if (json_dump_callback(event, append_json, out, JSON_COMPACT) != 0)
-        return false;
-    buf_add_str(out, "\n\n");
-    return !out->failed;
-}
-
-bool sse_write(struct http_request *http, json_t *event, struct buf *scratch)
-{
-    buf_clear(scratch);
-    bool ok = event && sse_format(scratch, event);
+    bool ok = event && json_dump_callback(event, append_json, out, JSON_COMPACT) == 0;
     json_decref(event);
-    return ok && http_stream_write(http, scratch->data, scratch->len);
+    buf_add_str(out, "\n\n");
+    return ok && !out->failed;
 }
 
-void sse_end(struct http_request *http)
+bool sse_add_done(struct buf *out)
 {
-    static const char done[] = "data: [DONE]\n\n";
-    http_stream_write(http, done, sizeof done - 1);
-    http_stream_end(http);
+    buf_add_str(out, "data: [DONE]\n\n");
+    return !out->failed;
 }

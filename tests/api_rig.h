@@ -16,8 +16,11 @@ struct http_request {
     char *body;
     void *user;
     void (*on_done)(struct http_request *, void *, bool);
+    void (*on_room)(struct http_request *, void *);
     int status; /* 0: no answer yet */
-    bool stream, ended, slow;
+    bool stream, ended, aborted;
+    bool left; /* writes fail */
+    bool full; /* there is no room */
     struct buf out;
     int retry_after;
 };
@@ -44,15 +47,17 @@ void http_set_user(struct http_request *h, void *user,
     h->user = user;
     h->on_done = on_done;
 }
-void http_add_header(struct http_request *h, const char *name, const char *value)
-{
-}
 void http_reply(struct http_request *h, int status, const char *type, const void *body, size_t n)
 {
     assert_int_equal(h->status, 0);
     h->status = status;
     h->ended = true;
     buf_add(&h->out, body, n);
+}
+void http_reply_owned(struct http_request *h, int status, const char *type, char *body, size_t n)
+{
+    http_reply(h, status, type, body, n);
+    free(body);
 }
 char *http_error_body(int status, const char *code, const char *param, const char *message)
 {
@@ -76,22 +81,33 @@ void http_reply_error(struct http_request *h, int status, const char *code, cons
     http_reply(h, status, "application/json", text, strlen(text));
     free(text);
 }
-void http_stream_begin(struct http_request *h, int status, const char *type)
+void http_stream_begin(struct http_request *h, int status, const char *type,
+                       void (*on_room)(struct http_request *, void *))
 {
     assert_int_equal(h->status, 0);
+    h->on_room = on_room;
     h->status = status;
     h->stream = true;
 }
 bool http_stream_write(struct http_request *h, const void *data, size_t n)
 {
     assert_true(h->stream && !h->ended);
-    if (h->slow)
+    if (h->left)
         return false;
     buf_add(&h->out, data, n);
     return true;
 }
+bool http_stream_has_room(struct http_request *h)
+{
+    return !h->full;
+}
+void http_stream_abort(struct http_request *h)
+{
+    h->aborted = true;
+}
 void http_stream_end(struct http_request *h)
 {
+    assert_false(h->ended);
     h->ended = true;
 }
 void http_get_stats(const struct http_server *s, struct http_stats *out)
@@ -245,42 +261,23 @@ struct request *engine_poll(struct engine *e)
     e->news = NULL;
     return r;
 }
-struct request *request_new(int32_t *prompt, int n_prompt, int n_choices,
-                            const struct sampling_params *p)
+/* The real ones, counted: the tests are linked with --wrap. */
+struct request *__real_request_new(int32_t *, int, int, const struct sampling_params *);
+void __real_request_free(struct request *);
+struct request *__wrap_request_new(int32_t *, int, int, const struct sampling_params *);
+void __wrap_request_free(struct request *);
+
+struct request *__wrap_request_new(int32_t *prompt, int n_prompt, int n_choices,
+                                   const struct sampling_params *p)
 {
-    struct request *r = calloc(1, sizeof *r);
-    engine.made++;
-    r->prompt = prompt;
-    r->n_prompt = n_prompt;
-    r->n_choices = n_choices;
-    r->params = *p;
-    r->choices = calloc((size_t)n_choices, sizeof *r->choices);
-    r->prompt_logprobs = p->n_prompt_logprobs < 0 ? NULL : calloc((size_t)n_prompt, sizeof(float));
-    for (int i = 0; i < n_choices; i++) {
-        struct choice *c = &r->choices[i];
-        c->stop_id = -1;
-        c->tokens = calloc((size_t)p->max_tokens + 1, sizeof *c->tokens);
-        if (p->n_logprobs >= 0)
-            c->logprobs = calloc((size_t)p->max_tokens + 1, sizeof *c->logprobs);
-        if (p->n_logprobs > 0)
-            c->tops = calloc((size_t)p->max_tokens + 1, (size_t)p->n_logprobs * sizeof *c->tops);
-    }
+    struct request *r = __real_request_new(prompt, n_prompt, n_choices, p);
+    engine.made += r != NULL;
     return r;
 }
-void request_free(struct request *r)
+void __wrap_request_free(struct request *r)
 {
-    if (!r)
-        return;
-    engine.freed++;
-    for (int i = 0; i < r->n_choices; i++) {
-        free(r->choices[i].tokens);
-        free(r->choices[i].logprobs);
-        free(r->choices[i].tops);
-    }
-    free(r->choices);
-    free(r->prompt_logprobs);
-    free(r->prompt);
-    free(r);
+    engine.freed += r != NULL;
+    __real_request_free(r);
 }
 
 /* ---- driving them ---- */

@@ -1,7 +1,7 @@
 /* A server with toy handlers around server/http.h, for tests/e2e/test_http.py.
  *
  * usage: http_toy [NAME=NUMBER ...] [key=KEY]   prints its port, serves until SIGTERM */
-#include "http.h"
+#include "http_impl.h"
 #include "log.h"
 
 #include <signal.h>
@@ -13,7 +13,7 @@ static struct {
     struct http_server *server;
     uv_loop_t *loop;
     uv_signal_t term;
-    long begun, done, gone, refused_writes;
+    long begun, done, gone, refused_writes, written;
 } toy;
 
 /* A request that is answered later, by a timer. */
@@ -21,12 +21,18 @@ struct job {
     struct http_request *r; /* NULL after on_done */
     uv_timer_t timer;
     long n, size, sent, hold; /* hold: the stream is not ended */
+    bool full;                /* the stream has no room */
     int dones;
 };
 
+static const char *query(struct http_request *r, const char *name)
+{
+    return MHD_lookup_connection_value(r->conn->mhd, MHD_GET_ARGUMENT_KIND, name);
+}
+
 static long number(struct http_request *r, const char *name, long otherwise)
 {
-    const char *s = http_query(r, name);
+    const char *s = query(r, name);
     return s ? strtol(s, NULL, 10) : otherwise;
 }
 
@@ -97,15 +103,25 @@ static void get_never(struct http_request *r, void *arg)
     new_job(r);
 }
 
+static void on_room(struct http_request *r, void *user)
+{
+    ((struct job *)user)->full = false;
+}
+
 static void stream_more(uv_timer_t *t)
 {
     struct job *j = t->data;
+    if (j->full || !http_stream_has_room(j->r)) {
+        j->full = true;
+        return;
+    }
     static char data[65536];
     memset(data, 'x', sizeof data);
     memcpy(data, "data: ", 6);
     long size = j->size < (long)sizeof data ? j->size : (long)sizeof data;
     memcpy(data + size - 2, "\n\n", 2);
     if (j->sent++ < j->n) {
+        toy.written += size;
         if (!http_stream_write(j->r, data, (size_t)size)) {
             toy.refused_writes++;
             uv_timer_stop(t);
@@ -124,7 +140,7 @@ static void get_stream(struct http_request *r, void *arg)
     struct job *j = new_job(r);
     uint64_t ms = (uint64_t)number(r, "ms", 5);
     if (number(r, "begin", 1))
-        http_stream_begin(r, 200, "text/event-stream");
+        http_stream_begin(r, 200, "text/event-stream", on_room);
     uv_timer_start(&j->timer, stream_more, ms, ms);
 }
 
@@ -132,7 +148,7 @@ static void get_stream(struct http_request *r, void *arg)
 static void get_stream_now(struct http_request *r, void *arg)
 {
     struct job *j = new_job(r);
-    http_stream_begin(r, 200, "text/event-stream");
+    http_stream_begin(r, 200, "text/event-stream", NULL);
     for (long i = 0; i < j->n; i++)
         http_stream_write(r, "data: now\n\n", 11);
     http_stream_end(r);
@@ -152,7 +168,7 @@ static void get_big(struct http_request *r, void *arg)
 static void get_error(struct http_request *r, void *arg)
 {
     new_job(r);
-    const char *m = http_query(r, "message");
+    const char *m = query(r, "message");
     http_reply_error(r, (int)number(r, "status", 400), "toy", "field", (int)number(r, "retry", 0),
                      "%s", m ? m : "no");
 }
@@ -160,7 +176,7 @@ static void get_error(struct http_request *r, void *arg)
 static void get_show(struct http_request *r, void *arg)
 {
     char s[512];
-    const char *q = http_query(r, "q"), *h = http_header(r, "x-show");
+    const char *q = query(r, "q"), *h = http_header(r, "x-show");
     snprintf(s, sizeof s, "%s|%s|%s", http_path(r), q ? q : "-", h ? h : "-");
     text(r, s);
 }
@@ -176,11 +192,13 @@ static void get_counts(struct http_request *r, void *arg)
     struct http_stats st;
     http_get_stats(toy.server, &st);
     snprintf(s, sizeof s,
-             "{\"begun\":%ld,\"done\":%ld,\"gone\":%ld,\"refused_writes\":%ld,\"requests\":%llu,"
+             "{\"begun\":%ld,\"done\":%ld,\"gone\":%ld,\"refused_writes\":%ld,\"written\":%ld,"
+             "\"requests\":%llu,"
              "\"connections\":%llu,\"slow\":%llu,\"refused\":%llu,\"open\":%d}",
-             toy.begun, toy.done, toy.gone, toy.refused_writes, (unsigned long long)st.requests,
-             (unsigned long long)st.connections_open, (unsigned long long)st.slow_readers_cut,
-             (unsigned long long)st.refused, http_server_n_requests(toy.server));
+             toy.begun, toy.done, toy.gone, toy.refused_writes, toy.written,
+             (unsigned long long)st.requests, (unsigned long long)st.connections_open,
+             (unsigned long long)st.slow_readers_cut, (unsigned long long)st.refused,
+             http_server_n_requests(toy.server));
     http_reply(r, 200, "application/json", s, strlen(s));
 }
 

@@ -18,7 +18,7 @@ static struct {
     uv_loop_t loop;
     struct http_server *server;
     struct http_request *held; /* of /hold and /stream */
-    int done, gone;
+    int done, gone, room;
 } t;
 
 static void on_done(struct http_request *r, void *user, bool gone)
@@ -43,10 +43,16 @@ static void echo(struct http_request *r, void *arg)
     http_reply(r, 200, "text/plain", body, n);
 }
 
+static void on_room(struct http_request *r, void *user)
+{
+    assert_ptr_equal(user, &t);
+    t.room++;
+}
+
 static void stream(struct http_request *r, void *arg)
 {
     hold(r, arg);
-    http_stream_begin(r, 200, "text/event-stream");
+    http_stream_begin(r, 200, "text/event-stream", on_room);
 }
 
 static const struct http_route routes[] = {
@@ -151,11 +157,9 @@ static void an_answer_may_come_later(void **state)
     int fd = client("GET /hold HTTP/1.1\r\nHost: a\r\nx-request-id: mine\r\n\r\n");
     held_by(fd);
     assert_int_equal(http_server_n_requests(t.server), 1);
-    assert_string_equal(http_request_id(t.held), "mine");
-    http_add_header(t.held, "x-more", "1");
     http_reply_error(t.held, 429, "queue_full", NULL, 3, "full: %d", 7);
     const char *r = answer(fd, "}}");
-    assert_contains(r, "x-more: 1\r\n");
+    assert_contains(r, "x-request-id: mine\r\n");
     assert_contains(r, "Retry-After: 3\r\n");
     assert_contains(r, "{\"error\":{\"message\":\"full: 7\",\"type\":\"rate_limit_error\","
                        "\"param\":null,\"code\":\"queue_full\"}}");
@@ -201,20 +205,68 @@ static void what_is_written_in_one_turn_goes_out_together(void **state)
     close(fd);
 }
 
-static void a_full_queue_refuses_writes_and_ends_the_request(void **state)
+static void assert_slow_readers_cut(uint64_t n)
 {
-    char data[30000] = {0};
-    int fd = client("GET /stream HTTP/1.1\r\nHost: a\r\n\r\n");
-    held_by(fd);
-    for (int i = 0; i < 3; i++)
-        assert_true(http_stream_write(t.held, data, sizeof data));
-    assert_false(http_stream_write(t.held, data, sizeof data));
-    assert_false(http_stream_write(t.held, data, 1));
-    turn_until(&t.done);
-    assert_int_equal(t.gone, 1);
     struct http_stats s;
     http_get_stats(t.server, &s);
-    assert_int_equal(s.slow_readers_cut, 1);
+    assert_int_equal(s.slow_readers_cut, n);
+}
+
+static void a_reader_is_not_slow_because_much_was_written_at_once(void **state)
+{
+    static char data[400000];
+    int fd = client("GET /stream HTTP/1.1\r\nHost: a\r\n\r\n");
+    held_by(fd);
+    memset(data, 'x', sizeof data);
+    assert_true(http_stream_write(t.held, data, sizeof data));
+    assert_true(http_stream_write(t.held, data, sizeof data));
+    http_stream_end(t.held);
+    answer(fd, "0\r\n\r\n");
+    turn_until(&t.done);
+    assert_int_equal(t.gone, 0);
+    assert_slow_readers_cut(0);
+    close(fd);
+}
+
+static void who_writes_is_told_once_when_there_is_room_again(void **state)
+{
+    static char data[2000000]; /* more than the sockets hold */
+    int fd = client("GET /stream HTTP/1.1\r\nHost: a\r\n\r\n");
+    held_by(fd);
+    assert_true(http_stream_has_room(t.held));
+    assert_true(http_stream_write(t.held, "data", 4));
+    assert_true(http_stream_has_room(t.held));
+    memset(data, 'x', sizeof data);
+    for (int i = 0; i < 4; i++)
+        assert_true(http_stream_write(t.held, data, sizeof data));
+    assert_false(http_stream_has_room(t.held));
+    for (int i = 0; i < 50; i++)
+        uv_run(&t.loop, UV_RUN_NOWAIT);
+    assert_int_equal(t.room, 0); /* nothing was read */
+    for (int i = 0; i < 2000 && !t.room; i++)
+        answer(fd, "x");
+    assert_int_equal(t.room, 1);
+    assert_true(http_stream_has_room(t.held));
+    http_stream_end(t.held);
+    for (int i = 0; i < 2000 && !t.done; i++)
+        answer(fd, "x");
+    assert_int_equal(t.room, 1); /* it was asked for once */
+    assert_int_equal(t.gone, 0);
+    close(fd);
+}
+
+static void an_aborted_stream_does_not_look_whole(void **state)
+{
+    int fd = client("GET /stream HTTP/1.1\r\nHost: a\r\n\r\n");
+    answer(fd, "\r\n\r\n");
+    assert_true(http_stream_write(t.held, "data: 1\n\n", 9));
+    assert_contains(answer(fd, "1\n\n\r\n"), "data: 1");
+    http_stream_abort(t.held);
+    assert_false(http_stream_write(t.held, "data: 2\n\n", 9));
+    assert_null(strstr(answer(fd, NULL), "0\r\n\r\n"));
+    turn_until(&t.done);
+    assert_int_equal(t.gone, 1);
+    assert_slow_readers_cut(0);
     close(fd);
 }
 
@@ -279,7 +331,9 @@ int main(void)
         with_server(a_client_that_leaves_ends_its_request_once),
         with_server(a_reply_to_a_client_that_has_just_left_is_harmless),
         with_server(what_is_written_in_one_turn_goes_out_together),
-        with_server(a_full_queue_refuses_writes_and_ends_the_request),
+        with_server(a_reader_is_not_slow_because_much_was_written_at_once),
+        with_server(who_writes_is_told_once_when_there_is_room_again),
+        with_server(an_aborted_stream_does_not_look_whole),
         cmocka_unit_test(closing_the_server_ends_what_waits),
         with_server(two_framings_of_a_body_are_refused),
         with_server(a_port_in_use_is_named),
