@@ -209,7 +209,7 @@ static uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-uint64_t api_next_seed(struct api *api)
+static uint64_t next_seed(struct api *api)
 {
     uint64_t seed;
     if (api->has_seed)
@@ -217,6 +217,13 @@ uint64_t api_next_seed(struct api *api)
     if (uv_random(NULL, NULL, &seed, sizeof seed, 0, NULL) != 0)
         seed = mix(uv_hrtime() + api->n_seeded++);
     return seed;
+}
+
+uint64_t api_prompt_seed(struct api *api, const struct gen_params *p, int prompt)
+{
+    if (!p->has_seed)
+        return next_seed(api);
+    return prompt == 0 ? p->sampling.seed : mix(p->sampling.seed ^ mix((uint64_t)prompt));
 }
 
 void api_reply_json(struct http_request *http, json_t *o)

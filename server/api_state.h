@@ -47,8 +47,9 @@ bool api_check_model(const struct api *, const json_t *body, struct api_error *e
 bool api_has_room(const struct api *, int64_t n, struct api_error *e);
 /* Whether the engine lives, as /health has it. */
 bool api_healthy(const struct api *, struct api_error *e);
-/* The seed of a request that brought none. */
-uint64_t api_next_seed(struct api *);
+/* The seed of prompt 0, 1, … of a request: draws for two prompts are independent. The first has
+ * the client's own, as if it were alone; without one each has a fresh one. */
+uint64_t api_prompt_seed(struct api *, const struct gen_params *, int prompt);
 /* Sends JSON and frees it; NULL is answered as out of memory. */
 void api_reply_json(struct http_request *, json_t *);
 

@@ -442,6 +442,7 @@ static bool make_requests(struct generation *g, struct prompt_list *list)
         struct gen_prompt *p = &g->prompts[i];
         int n = (int)from->tokens.n;
         struct sampling_params s = sampling_of(g, n);
+        s.seed = api_prompt_seed(g->api, &g->params, i);
         p->gen = g;
         p->request = request_new(from->tokens.ids, n, g->params.n, &s);
         if (!p->request)
@@ -488,8 +489,6 @@ void generation_start(struct api *api, struct http_request *http, struct gen_inp
                       uint64_t t_arrival)
 {
     struct api_error e = {0};
-    if (!in->params.has_seed)
-        in->params.sampling.seed = api_next_seed(api);
     struct generation *g = api->closing ? NULL : make(api, in);
     if (!g) {
         if (api->closing)

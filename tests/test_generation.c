@@ -638,6 +638,27 @@ static void seeds_differ_from_request_to_request(void **state)
     end(c, false);
 }
 
+static void each_prompt_of_a_list_has_its_own_seed(void **state)
+{
+    struct http_request *fresh = posted(completions_handle, "{\"prompt\":[\"a\",\"a\",\"a\"]}");
+    struct http_request *list =
+        posted(completions_handle, "{\"prompt\":[\"a\",\"a\",\"a\"],\"seed\":7}");
+    struct http_request *again =
+        posted(completions_handle, "{\"prompt\":[\"b\",\"a\"],\"seed\":7}");
+    assert_int_equal(engine.n, 8);
+    for (int i = 0; i < 6; i++)
+        for (int k = 0; k < i; k++)
+            assert_true(engine.all[i]->params.seed != engine.all[k]->params.seed);
+    assert_true(engine.all[3]->params.seed == 7); /* as alone */
+    for (int i = 0; i < 2; i++)
+        assert_true(engine.all[3 + i]->params.seed == engine.all[6 + i]->params.seed);
+    for (int i = 0; i < 8; i++)
+        end_request(engine.all[i], FINISH_LENGTH);
+    end(fresh, false);
+    end(list, false);
+    end(again, false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -669,6 +690,7 @@ int main(void)
         with_api(a_503_comes_with_retry_after),
         with_api(abort_ends_all_with_an_error),
         with_api(seeds_differ_from_request_to_request),
+        with_api(each_prompt_of_a_list_has_its_own_seed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

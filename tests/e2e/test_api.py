@@ -140,6 +140,15 @@ def test_n_choices_differ_and_repeat_under_a_seed(sdk):
     assert len(set(free)) > 1
 
 
+def test_the_prompts_of_a_list_are_drawn_for_independently(sdk):
+    args = dict(model="smol", temperature=1.2, max_tokens=8)
+    for seed in (None, 3):
+        r = sdk.completions.create(**args, seed=seed, prompt=["My favourite animal is"] * 3)
+        assert len({c.text for c in r.choices}) == 3, seed
+    alone = sdk.completions.create(**args, seed=3, prompt="My favourite animal is")
+    assert alone.choices[0].text == r.choices[0].text
+
+
 def test_stop_strings_end_text_usage_and_logprobs(sdk):
     args = dict(model="smol", prompt="1, 2, 3, 4, 5, 6, 7,", max_tokens=24, temperature=0, logprobs=1)
     free = sdk.completions.create(**args).choices[0].text
