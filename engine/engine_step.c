@@ -46,7 +46,7 @@ static void release_finished(struct engine *e)
             if (c->finish == FINISH_NONE || !c->started || c->seq->state == SEQ_DONE)
                 continue;
             /* Whichever page is to blame for bad numbers, nobody may find one again. */
-            if (c->finish == FINISH_ERROR)
+            if (run->has_bad_numbers)
                 scheduler_forget(e->scheduler, c->seq);
             scheduler_finish(e->scheduler, c->seq);
         }
@@ -181,17 +181,17 @@ static void do_prompt_logprob(struct engine *e, struct task *t)
 
 static void do_draw(struct engine *e, struct task *t, struct sampling_scratch *scratch)
 {
-    const struct choice_run *c = t->choice;
+    struct choice_run *c = t->choice;
     const struct sampling_params *p = &t->run->request->params;
     struct choice *out = &t->run->request->choices[c->index];
     const struct sampling_input in = {
         .logits = t->logits,
         .n_vocab = e->info.spec.n_vocab,
         .params = p,
-        .counts = c->counts,
+        .counts = choice_counts(c, e->info.spec.n_vocab),
         .eos = e->info.spec.eos,
         .n_eos = e->info.spec.n_eos,
-        .n_generated = c->n_tokens,
+        .n_generated = c->n_generated,
         .choice = c->index,
         .position = t->pos + 1,
     };
@@ -199,7 +199,7 @@ static void do_draw(struct engine *e, struct task *t, struct sampling_scratch *s
     if (t->result != SAMPLING_OK || p->n_logprobs < 0)
         return;
     /* The entries behind n_tokens are not published yet: any lane may write its own. */
-    size_t n = (size_t)c->n_tokens, k = (size_t)p->n_logprobs;
+    size_t n = (size_t)c->n_generated, k = (size_t)p->n_logprobs;
     sampling_logprobs(t->logits, in.n_vocab, t->token, p->n_logprobs, &out->logprobs[n],
                       out->tops ? out->tops + n * k : NULL);
 }
@@ -224,7 +224,7 @@ static void do_tasks(void *arg, int lane)
 static bool ends_on(const struct engine *e, const struct choice_run *c, int32_t token)
 {
     const struct sampling_params *p = &c->run->request->params;
-    if (c->n_tokens < p->min_tokens)
+    if (c->n_generated < p->min_tokens)
         return false;
     for (int i = 0; i < e->info.spec.n_eos && !p->ignore_eos; i++)
         if (token == e->info.spec.eos[i])
@@ -240,8 +240,8 @@ static void append_token(struct engine *e, struct choice_run *c, int32_t token)
     struct request *r = c->run->request;
     struct sequence *s = c->seq;
     s->tokens[s->n_tokens++] = token;
-    r->choices[c->index].tokens[c->n_tokens++] = token;
-    if (c->counts)
+    r->choices[c->index].tokens[c->n_generated++] = token;
+    if (c->counts_own_tokens)
         sampling_count(c->counts, token);
     if (r->t_first_token == 0)
         r->t_first_token = engine_now();
@@ -261,6 +261,7 @@ static void fail_task(struct engine *e, const struct task *t)
     if (t->result == SAMPLING_BAD_NUMBERS) {
         err_set(&why, ERR_DEVICE, "numerical_error");
         e->counted.corrupted_requests += t->run->n_open > 0;
+        t->run->has_bad_numbers = true;
     } else {
         err_set(&why, ERR_INVALID, "logit_bias and stop tokens leave no token to draw");
     }
@@ -310,6 +311,7 @@ static void begin_choices(struct engine *e, struct request_run *run, const float
         finish_run(e, run, FINISH_LENGTH);
         return;
     }
+    request_run_count_prompt(run, e->info.spec.n_vocab);
     for (int i = 0; i < run->n_choices; i++) {
         if (atomic_load(&run->request->choices[i].stop_asked))
             finish_choice(e, &run->choices[i], FINISH_STOP);
@@ -366,6 +368,7 @@ static void start_followers(struct engine *e)
             if (c->started || c->finish != FINISH_NONE)
                 continue;
             c->started = true;
+            choice_take_prompt(c);
             scheduler_fork(e->scheduler, run->choices[0].seq, c->seq);
         }
     }
@@ -429,7 +432,7 @@ static bool publish_run(struct engine *e, struct request_run *run)
     atomic_store_explicit(&r->n_cached, n_cached > 0 ? n_cached : 0, memory_order_relaxed);
     for (int i = 0; i < run->n_choices; i++) {
         const struct choice_run *c = &run->choices[i];
-        atomic_store_explicit(&r->choices[i].n_tokens, c->n_tokens, memory_order_release);
+        atomic_store_explicit(&r->choices[i].n_tokens, c->n_generated, memory_order_release);
         atomic_store_explicit(&r->choices[i].finish, (int)c->finish, memory_order_release);
     }
     run->has_news = false;

@@ -1,8 +1,11 @@
 /* The engine thread on a device that only remembers (fake_backend.h): scheduling, paging,
  * forks, cancellation and failures are exact here, and fast. */
 #include "fake_backend.h"
+#include "request.h"
 
+#include <malloc.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "test.h"
 
@@ -173,13 +176,50 @@ static void penalties_see_what_was_generated(void **state)
     request_free(q);
     p.frequency_penalty = 300;
     p.presence_penalty = 0;
-    q = rig_request(1, 20, 7, &p);
+    q = request_new(rig_ids(1, 20, 7), 20, 3, &p);
     rig_submit(&r, q);
     rig_wait_ended(&r, &q, 1);
     const int32_t alternating[] = {9, 9, 7, 9, 7, 9, 7};
-    assert_memory_equal(q->choices[0].tokens, alternating, sizeof alternating);
+    for (int i = 0; i < 3; i++) /* each counts its own */
+        assert_memory_equal(q->choices[i].tokens, alternating, sizeof alternating);
+    request_free(q);
+    p.frequency_penalty = 0;
+    p.repetition_penalty = 2;
+    q = request_new(rig_ids(1, 20, 7), 20, 3, &p);
+    q->prompt[19] = 9; /* halves it, to 750 */
+    rig_submit(&r, q);
+    rig_wait_ended(&r, &q, 1);
+    const int32_t halved[] = {7, 9, 9, 9};
+    for (int i = 0; i < 3; i++)
+        assert_memory_equal(q->choices[i].tokens, halved, sizeof halved);
     request_free(q);
     rig_close(&r);
+}
+
+static long resident_bytes(void)
+{
+    long all = 0, resident = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (!f || fscanf(f, "%ld %ld", &all, &resident) != 2)
+        fail_msg("no /proc/self/statm");
+    fclose(f);
+    return resident * sysconf(_SC_PAGESIZE);
+}
+
+/* The loop makes the run: with 256 choices of their own copies it would touch 230 MB. */
+static void the_submitter_reads_a_prompt_once_however_many_choices_want_it(void **state)
+{
+    enum { N_PROMPT = 100000, N_VOCAB = 1 << 18 };
+    struct sampling_params p = rig_plain;
+    mallopt(M_PERTURB, 0); /* Meson has malloc fill what it gives out */
+    p.repetition_penalty = 1.5f;
+    struct request *q = request_new(rig_ids(1, N_PROMPT, N_VOCAB), N_PROMPT, 256, &p);
+    long before = resident_bytes();
+    struct request_run *run = request_run_new(q, N_VOCAB, N_PROMPT + 100, 16);
+    assert_non_null(run);
+    assert_true(resident_bytes() - before < 64 << 20);
+    request_run_free(run);
+    request_free(q);
 }
 
 static void a_prompt_can_be_scored_without_generating(void **state)
@@ -443,6 +483,30 @@ static void bad_numbers_fail_their_request_alone_and_leave_the_cache(void **stat
     assert_int_equal(atomic_load(&q[0]->n_cached), 0);
     assert_int_equal(atomic_load(&q[0]->choices[0].finish), FINISH_LENGTH);
     for (int i = 0; i < 3; i++)
+        request_free(q[i]);
+    rig_close(&r);
+}
+
+static void any_other_failure_leaves_the_prompts_pages_in_the_cache(void **state)
+{
+    struct rig r;
+    struct engine_config c = fake_config();
+    rig_open(&r, file, &c);
+    struct logit_bias never[640];
+    for (int i = 0; i < 640; i++)
+        never[i] = (struct logit_bias){i, -INFINITY};
+    struct sampling_params p = rig_plain;
+    p.bias = never;
+    p.n_bias = 640;
+    struct request *q[2] = {rig_request(10, 40, 600, &p), rig_request(10, 40, 600, &rig_plain)};
+    for (int i = 0; i < 2; i++) {
+        rig_submit(&r, q[i]);
+        rig_wait_ended(&r, &q[i], 1);
+    }
+    assert_int_equal(atomic_load(&q[0]->choices[0].finish), FINISH_ERROR);
+    assert_int_equal(rig_stats(&r).corrupted_requests, 0);
+    assert_int_equal(atomic_load(&q[1]->n_cached), 32);
+    for (int i = 0; i < 2; i++)
         request_free(q[i]);
     rig_close(&r);
 }
@@ -719,6 +783,7 @@ int main(void)
         cmocka_unit_test_setup(sixteen_cold_arrivals_compute_a_shared_prompt_once, setup),
         cmocka_unit_test_setup(choices_share_the_prompt_and_differ_by_their_index, setup),
         cmocka_unit_test_setup(penalties_see_what_was_generated, setup),
+        cmocka_unit_test(the_submitter_reads_a_prompt_once_however_many_choices_want_it),
         cmocka_unit_test_setup(a_prompt_can_be_scored_without_generating, setup),
         cmocka_unit_test_setup(stop_ids_eos_and_the_context_end_an_answer, setup),
         cmocka_unit_test_setup(the_models_end_token_stops_unless_ignored, setup),
@@ -728,6 +793,7 @@ int main(void)
         cmocka_unit_test_setup(cancelling_at_any_moment_ends_a_request_once, setup),
         cmocka_unit_test_setup(stopping_one_choice_leaves_the_others_running, setup),
         cmocka_unit_test_setup(bad_numbers_fail_their_request_alone_and_leave_the_cache, setup),
+        cmocka_unit_test_setup(any_other_failure_leaves_the_prompts_pages_in_the_cache, setup),
         cmocka_unit_test_setup(a_dead_device_ends_everything_with_an_error, setup),
         cmocka_unit_test_setup(closing_ends_requests_in_flight_as_cancelled, setup),
         cmocka_unit_test_setup(a_request_that_can_never_run_is_refused_with_the_numbers, setup),
