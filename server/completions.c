@@ -1,6 +1,7 @@
 /* POST /v1/completions and /v1/chat/completions: from the body to a generation. */
 #include "completions.h"
 #include "api_state.h"
+#include "reply_limit.h"
 
 #include <stdlib.h>
 
@@ -62,14 +63,20 @@ bool completions_read(struct call *c, bool chat)
     return ok;
 }
 
+static bool read_and_fit(struct call *c, bool chat)
+{
+    return completions_read(c, chat) && fit_context(c) &&
+           reply_limit_check(&c->input, c->api->model.max_model_len, &c->error);
+}
+
 static bool run_completion(struct call *c)
 {
-    return completions_read(c, false) && fit_context(c);
+    return read_and_fit(c, false);
 }
 
 static bool run_chat(struct call *c)
 {
-    return completions_read(c, true) && fit_context(c);
+    return read_and_fit(c, true);
 }
 
 /* Only now it is known how many sequences the request has. */

@@ -659,6 +659,60 @@ static void each_prompt_of_a_list_has_its_own_seed(void **state)
     end(again, false);
 }
 
+/* {"prompt":[n_prompts strings of n letters], fields} */
+static struct http_request *post_prompts(int n_prompts, int n, const char *fields)
+{
+    struct buf body = {0};
+    buf_add_str(&body, "{\"prompt\":[");
+    for (int i = 0; i < n_prompts; i++)
+        buf_addf(&body, "%s\"%0*d\"", i ? "," : "", n, 1);
+    buf_addf(&body, "],%s}", fields);
+    struct http_request *h = posted(completions_handle, body.data);
+    buf_free(&body);
+    return h;
+}
+
+static void a_small_request_for_a_huge_reply_is_refused_with_what_would_fit(void **state)
+{
+    static const char *const much = "\"n\":128,\"max_tokens\":1,\"echo\":true,\"logprobs\":20";
+    struct http_request *h = post_prompts(8, 99, much);
+    assert_contains(h->out.data, "n = 117 would fit");
+    assert_contains(h->out.data, "logprobs = 18 would fit");
+    assert_error(h, 400, "invalid_value");
+    api->model.max_model_len = 100000;
+    api->max_queue_len = 2000;
+    assert_error(post_prompts(8, 10000, "\"n\":128,\"return_token_ids\":true"), 400,
+                 "invalid_value");
+    assert_error(post_prompts(8, 70000, "\"n\":128,\"echo\":true"), 400, "invalid_value");
+    assert_error(post_prompts(1, 99999,
+                              "\"max_tokens\":1,\"echo\":true,\"logprobs\":20,"
+                              "\"stream\":true"),
+                 400, "invalid_value");
+    assert_int_equal(engine.n, 0);
+}
+
+static void a_reply_that_just_fits_is_made(void **state)
+{
+    api->max_queue_len = 8 * 117;
+    struct http_request *h =
+        post_prompts(8, 99, "\"n\":117,\"max_tokens\":1,\"echo\":true,\"logprobs\":20");
+    assert_int_equal(engine.n, 8);
+    end(h, true);
+    for (int i = 0; i < 8; i++)
+        end_request(engine.all[i], FINISH_CANCELLED);
+}
+
+static void an_answer_with_logprobs_ends_where_its_reply_would_be_too_large(void **state)
+{
+    api->model.max_model_len = 200000;
+    struct http_request *h = posted(chat_handle, "{\"messages\":[{\"role\":\"user\",\"content\":"
+                                                 "\"hi\"}],\"logprobs\":true,\"top_logprobs\":20}");
+    assert_int_equal(engine.n, 1);
+    assert_in_range(engine.all[0]->params.max_tokens, 30000, 34000);
+    end_request(engine.all[0], FINISH_LENGTH);
+    end(h, false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -691,6 +745,9 @@ int main(void)
         with_api(abort_ends_all_with_an_error),
         with_api(seeds_differ_from_request_to_request),
         with_api(each_prompt_of_a_list_has_its_own_seed),
+        with_api(a_small_request_for_a_huge_reply_is_refused_with_what_would_fit),
+        with_api(a_reply_that_just_fits_is_made),
+        with_api(an_answer_with_logprobs_ends_where_its_reply_would_be_too_large),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

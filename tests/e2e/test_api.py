@@ -328,6 +328,13 @@ def test_wrong_messages_are_a_400(server, messages):
     refused(server.http.post("/v1/chat/completions", json={"messages": messages, "max_tokens": 2}))
 
 
+@pytest.mark.parametrize("fields", [{"logprobs": 20, "echo": True}, {"logprobs": 20, "max_tokens": 120}])
+def test_a_small_request_for_a_huge_reply_is_a_400(server, fields):
+    body = {"prompt": [[5] * 900] * 8, "n": 128, "max_tokens": 1, **fields}
+    e = refused(server.http.post("/v1/completions", json=body), param="logprobs")
+    assert "would fit" in e["message"]
+
+
 BROKEN = {
     "empty": b"", "not json": b"hello", "cut": b'{"prompt":"a"', "array": b"[1]", "two": b'{"prompt":"a"} {}',
     "bad utf-8": b'{"prompt":"\xff\xfe"}', "overlong": b'{"prompt":"\xc0\xaf"}', "surrogate": b'{"prompt":"\\ud83d"}',
