@@ -111,10 +111,8 @@ static void on_signal(uv_signal_t *handle, int number)
 static void look_for_death(struct server *s)
 {
     struct engine_stats stats;
-    if (!s->model.engine || s->status != 0)
-        return;
     engine_get_stats(s->model.engine, &stats);
-    if (!stats.dead)
+    if (!stats.dead || s->status != 0)
         return;
     log_error("the engine has failed; ending");
     s->status = 1;
@@ -185,7 +183,6 @@ static void close_all(struct server *s)
     if (s->http)
         http_server_close(s->http);
     if (s->model.engine) {
-        look_for_death(s);
         engine_close(s->model.engine);
         api_engine_closed(s->api);
         while (api_n_in_flight(s->api))
