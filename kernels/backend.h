@@ -163,11 +163,12 @@ struct backend_ops {
                    struct activation *const *outs);
     /* Norms q and k by head, turns them in place by the rows' positions, and writes k and v of
      * layer `layer` to kv_slots (values beyond the KV type's range are clamped to its largest
-     * finite one). qk_norm NULL: no norm; rope NULL: no turn. */
+     * finite one; NaN stays). qk_norm NULL: no norm; rope NULL: no turn. */
     void (*rope_write_kv)(struct backend *, int layer, const struct qk_norm *, const struct rope *,
                           int n_heads, struct activation *q, struct activation *k,
                           struct activation *v);
-    /* out[row] = softmax(q · K^T * scale) · V over what the row may see, [n_heads * head_dim]. */
+    /* out[row] = softmax(q · K^T * scale) · V over what the row may see, [n_heads * head_dim].
+     * A NaN among that makes the row NaN; one that the row may not see changes no bit. */
     void (*attention)(struct backend *, int layer, const struct attention_config *,
                       struct activation *out, const struct activation *q);
 

@@ -346,14 +346,16 @@ static void sequences_that_share_pages_read_the_same_bits(void **state)
     for_each_isa(shared);
 }
 
-/* A value beyond the KV type's range is clamped: a later row that it outshines is finite. */
+/* A value beyond the KV type's range is clamped, so that later rows stay finite; a NaN in V
+ * (token 22; K and q stay finite) is for those who see it. */
 static void huge(const char *isa)
 {
+    enum { N = 40 };
     struct err e;
-    struct backend *b = rig_open(isa, 2, 40, 1, 3);
+    struct backend *b = rig_open(isa, 2, N, 1, 3);
     struct kv_config kv = {1, 1, 16, 16, 3, DTYPE_F16};
     struct attention_config c = {1, 1, 16, 0.25f, 0, 0};
-    float *values = calloc(40 * 16, sizeof *values);
+    float *values = calloc(2 * N * 16, sizeof *values);
     int32_t pages[3] = {2, 0, 1};
     for (int i = 0; i < 16; i++) {
         values[20 * 16 + i] = 1e30f;
@@ -361,14 +363,15 @@ static void huge(const char *isa)
         values[22 * 16 + i] = NAN;
     }
     assert_true(b->ops->kv_open(b, &kv, &e));
-    struct weight *w = b->ops->weight_load(b, DTYPE_F32, 40, 16, values, &e);
+    struct weight *w = b->ops->weight_load(b, DTYPE_F32, N, 16, values, &e);
+    struct weight *zeros = b->ops->weight_load(b, DTYPE_F32, N, 16, values + N * 16, &e);
     struct activation *q = rig_activation(b, 16, NULL, false);
     struct activation *v = rig_activation(b, 16, NULL, false);
     struct activation *k = rig_activation(b, 16, NULL, false);
     struct activation *out = rig_activation(b, 16, NULL, false);
-    rig_one_sequence(b, 40, 0, pages, 3, 16);
-    b->ops->embed(b, q, w, 0);
-    b->ops->embed(b, k, w, 0);
+    rig_one_sequence(b, N, 0, pages, 3, 16);
+    b->ops->embed(b, q, zeros, 1);
+    b->ops->embed(b, k, zeros, 1);
     b->ops->embed(b, v, w, 1);
     b->ops->rope_write_kv(b, 0, NULL, NULL, 1, q, k, v);
     b->ops->attention(b, 0, &c, out, q);
@@ -376,8 +379,63 @@ static void huge(const char *isa)
     for (int r = 0; r < 20; r++)
         assert_true(b->ops->read(b, out, r)[3] == 0);
     assert_true(fabsf(b->ops->read(b, out, 20)[3] - 65504.0f / 21) < 0.01f);
+    assert_true(b->ops->read(b, out, 21)[3] == 0); /* the two add up to that */
+    for (int r = 22; r < N; r++)
+        assert_true(isnan(b->ops->read(b, out, r)[3]));
     free(values);
     b->ops->close(b);
+}
+
+/* The last row of 300, with the keys of tokens [from, to) NaN: in a tile, and alone. */
+static void check_nan_keys(const char *isa, int from, int to, float soft_cap)
+{
+    enum { N = 300, N_PAGES = 19 };
+    struct err e;
+    struct backend *b = rig_open(isa, 2, N, 1, N_PAGES);
+    struct kv_config kv = {1, 1, 16, 16, N_PAGES, DTYPE_F16};
+    struct attention_config c = {1, 1, 16, 0.25f, 0, soft_cap};
+    float *values = calloc(N * 16, sizeof *values);
+    int32_t pages[N_PAGES];
+    for (int i = 0; i < N_PAGES; i++)
+        pages[i] = i;
+    for (int i = from * 16; i < to * 16; i++)
+        values[i] = NAN;
+    assert_true(b->ops->kv_open(b, &kv, &e));
+    struct weight *bad = b->ops->weight_load(b, DTYPE_F32, N, 16, values, &e);
+    memset(values, 0, N * 16 * sizeof *values);
+    struct weight *zeros = b->ops->weight_load(b, DTYPE_F32, N, 16, values, &e);
+    struct activation *q = rig_activation(b, 16, NULL, false);
+    struct activation *k = rig_activation(b, 16, NULL, false);
+    struct activation *out = rig_activation(b, 16, NULL, false);
+    for (int alone = 0; alone < 2; alone++) {
+        int first = alone ? N - 1 : 0;
+        rig_one_sequence(b, N - first, first, pages, N_PAGES, 16);
+        b->ops->embed(b, q, zeros, 1);
+        b->ops->embed(b, k, alone ? zeros : bad, 1);
+        b->ops->rope_write_kv(b, 0, NULL, NULL, 1, q, k, q);
+        b->ops->attention(b, 0, &c, out, q);
+        rig_submit(b);
+        for (int r = first; r < N; r++)
+            if (isnan(b->ops->read(b, out, r - first)[3]) != (r >= from))
+                fail_msg("%s: row %d, alone %d, keys [%d, %d) are NaN, cap %g", isa, r, alone, from,
+                         to, (double)soft_cap);
+    }
+    free(values);
+    b->ops->close(b);
+}
+
+static void nan_keys(const char *isa)
+{
+    for (int cap = 0; cap < 2; cap++) {
+        check_nan_keys(isa, 7, 8, (float)cap * 30);
+        check_nan_keys(isa, 0, 256, (float)cap * 30); /* a whole segment */
+        check_nan_keys(isa, 256, 299, (float)cap * 30);
+    }
+}
+
+static void a_nan_reaches_every_row_that_sees_it(void **state)
+{
+    for_each_isa(nan_keys);
 }
 
 static void what_a_row_must_not_see_cannot_poison_it(void **state)
@@ -392,6 +450,7 @@ int main(void)
         cmocka_unit_test(many_segments_are_joined_in_one_order),
         cmocka_unit_test(sequences_that_share_pages_read_the_same_bits),
         cmocka_unit_test(what_a_row_must_not_see_cannot_poison_it),
+        cmocka_unit_test(a_nan_reaches_every_row_that_sees_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -55,6 +55,8 @@ static void a_poisoned_token_harms_nobody_else(void **state)
         alone[i] = rig_request((uint64_t)(i / 2), 30 + i, bad, &p);
         if (i % 4 == 3)
             q[i]->prompt[q[i]->n_prompt - 1] = bad;
+        if (i % 4 == 0) /* behind a page that the next request shares and waits for */
+            q[i]->prompt[20] = bad;
     }
     for (int i = 0; i < 12; i++) {
         rig_submit(&r, alone[i]);
@@ -64,15 +66,49 @@ static void a_poisoned_token_harms_nobody_else(void **state)
         rig_submit(&r, q[i]);
     rig_wait_ended(&r, q, 12);
     for (int i = 0; i < 12; i++) {
-        if (i % 4 == 3)
+        if (i % 4 == 3 || i % 4 == 0)
             assert_int_equal(atomic_load(&q[i]->choices[0].finish), FINISH_ERROR);
         else if (atomic_load(&alone[i]->choices[0].finish) != FINISH_ERROR)
             rig_assert_equal(alone[i], q[i]);
         request_free(q[i]);
         request_free(alone[i]);
     }
-    assert_true(rig_stats(&r).corrupted_requests >= 3);
+    assert_true(rig_stats(&r).corrupted_requests >= 6);
     rig_close(&r);
+}
+
+/* One value of one weight, whatever it is multiplied with. */
+static void check_nan_weight(const char *name)
+{
+    struct rig r;
+    struct err e;
+    size_t n = 0;
+    unsigned char *bytes = test_read_data("llama3.F16.gguf", &n);
+    struct gguf *g = gguf_open_memory(bytes, n, &e);
+    const struct gguf_tensor *t = gguf_find_tensor(g, name);
+    assert_non_null(t);
+    memset(bytes + t->offset, 0xFF, t->dtype == DTYPE_F32 ? 4 : 2);
+    gguf_close(g);
+    rig_open_bytes(&r, bytes, n, &rig_defaults);
+    struct request *q = rig_request(1, 40, engine_get_info(r.e)->spec.n_vocab, &rig_plain);
+    rig_submit(&r, q);
+    rig_wait_ended(&r, &q, 1);
+    if (atomic_load(&q->choices[0].finish) != FINISH_ERROR)
+        fail_msg("a NaN in %s goes unnoticed", name);
+    assert_contains(q->error.msg, "numerical_error");
+    request_free(q);
+    rig_close(&r);
+}
+
+static void a_model_with_a_nan_weight_fails_its_requests(void **state)
+{
+    static const char *const names[] = {
+        "blk.0.attn_norm.weight", "blk.0.attn_q.weight",      "blk.0.attn_k.weight",
+        "blk.0.attn_v.weight",    "blk.0.attn_output.weight", "blk.0.ffn_gate.weight",
+        "blk.0.ffn_up.weight",    "blk.0.ffn_down.weight",    "output_norm.weight",
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        check_nan_weight(names[i]);
 }
 
 int main(void)
@@ -83,6 +119,7 @@ int main(void)
         cmocka_unit_test(windowed_layers_answer_the_same_alone_and_in_every_crowd),
         cmocka_unit_test(pages_of_32_answer_the_same_alone_and_in_every_crowd),
         cmocka_unit_test(a_poisoned_token_harms_nobody_else),
+        cmocka_unit_test(a_model_with_a_nan_weight_fails_its_requests),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

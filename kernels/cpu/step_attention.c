@@ -159,7 +159,7 @@ static void run_tile(const struct cpu_backend *b, const struct pass *p, int memb
     for (int i = 0; i < tile->n_rows; i++) {
         load_queries(b, p, tile->row + i, t.head, heads, t.q + (size_t)t.n * dim);
         for (int h = 0; h < heads; h++) {
-            t.acc[(size_t)t.n * p->ldp] = -INFINITY;
+            t.acc[(size_t)t.n * p->ldp + 1] = 0; /* its sum: nothing was seen */
             t.pos[t.n++] = tile->pos + i;
         }
     }

@@ -6,8 +6,10 @@
  *   weights p = exp2(s - max); of tokens that the row does not see +0
  *   sum     lane i adds the weights of token i of each sub-page, then a fixed tree
  *   output  o = fma(p, v, o), tokens ascending, one chain a (row, dim)
- * A weight of +0 leaves sum and output as they are (V is finite), so it does not matter which
- * unseen tokens a tile computes because another row sees them. */
+ * A weight of +0 leaves sum and output as they are where V is finite, so it does not matter which
+ * unseen tokens a tile computes because another row sees them; where V has a NaN, a tile takes
+ * each row by itself. A NaN among what a row sees makes its sum and output NaN: the maximum
+ * passes over it, the weights do not. A partial result whose sum is 0 saw nothing. */
 #ifndef TOKEND_SIMD_ATTENTION_H
 #define TOKEND_SIMD_ATTENTION_H
 

@@ -150,9 +150,9 @@ void ISA_FN(attend_one)(const struct attend_unit *unit, const struct attend_unit
 
 void ISA_FN(part_join)(float *acc, const float *part, int n)
 {
-    if (part[0] == -INFINITY)
+    if (part[1] == 0)
         return;
-    if (acc[0] == -INFINITY) {
+    if (acc[1] == 0) {
         memcpy(acc, part, (size_t)(PART_HEAD + n) * sizeof *acc);
         return;
     }

@@ -59,14 +59,14 @@ static void product_rows(const float *a, int lda, const float *b, int n, float *
     }
 }
 
-/* ROWS rows (fewer at the end) and the tokens that any of them sees, from the segment's start */
+/* Some rows and the tokens that any of them sees, from the segment's start */
 struct band {
     int row, rows, lo, hi;
 };
 
 INL struct band band_at(int row, int rows, int segment, const int *lo, const int *hi)
 {
-    struct band b = {row, rows - row < ROWS ? rows - row : ROWS, SEGMENT, 0};
+    struct band b = {row, rows, SEGMENT, 0};
     for (int r = row; r < row + b.rows; r++) {
         if (lo[r] >= hi[r])
             continue;
@@ -76,12 +76,23 @@ INL struct band band_at(int row, int rows, int segment, const int *lo, const int
     return b;
 }
 
-/* K [sub-page][dim][16], V [v_dim / 16][token][16] of tokens [lo, hi) */
-INL void convert(const struct kv_view *kv, const enum dtype type, int segment, int lo, int hi,
+/* Bands of `each` rows, fewer at the end */
+INL int make_bands(struct band *bands, int rows, int each, int segment, const int *lo,
+                   const int *hi)
+{
+    int n = 0;
+    for (int r = 0; r < rows; r += each)
+        bands[n++] = band_at(r, rows - r < each ? rows - r : each, segment, lo, hi);
+    return n;
+}
+
+/* K [sub-page][dim][16], V [v_dim / 16][token][16] of tokens [lo, hi). True: V has a NaN. */
+INL bool convert(const struct kv_view *kv, const enum dtype type, int segment, int lo, int hi,
                  float *k, float *v)
 {
     const struct kv_pool *pool = kv->pool;
     int n_k = pool->head_dim * PANEL;
+    vi nan = {0};
     for (int p = lo / PANEL; p * PANEL < hi; p++) {
         uint8_t *sub = sub_page_at(kv, segment + p * PANEL);
         const uint8_t *from_k = kv_k(pool, sub, kv->head), *from_v = kv_v(pool, sub, kv->head);
@@ -90,10 +101,25 @@ INL void convert(const struct kv_view *kv, const enum dtype type, int segment, i
         int first = lo > p * PANEL ? lo : p * PANEL, end = p * PANEL + PANEL;
         end = end < hi ? end : hi;
         for (int t = first; t < end; t++)
-            for (int d = 0; d < pool->v_dim; d += LANES)
-                vf_store(v + ((size_t)(d / 16) * SEGMENT + t) * 16 + d % 16,
-                         kv_load(from_v, (size_t)(t % PANEL) * pool->v_dim + d, type));
+            for (int d = 0; d < pool->v_dim; d += LANES) {
+                vf x = kv_load(from_v, (size_t)(t % PANEL) * pool->v_dim + d, type);
+                nan |= x != x;
+                vf_store(v + ((size_t)(d / 16) * SEGMENT + t) * 16 + d % 16, x);
+            }
     }
+    int32_t any = 0;
+    for (int i = 0; i < LANES; i++)
+        any |= nan[i];
+    return any;
+}
+
+static bool convert_any(const struct kv_view *kv, int segment, int lo, int hi, float *k, float *v)
+{
+    if (kv->pool->type == DTYPE_F16)
+        return convert(kv, DTYPE_F16, segment, lo, hi, k, v);
+    if (kv->pool->type == DTYPE_BF16)
+        return convert(kv, DTYPE_BF16, segment, lo, hi, k, v);
+    return convert(kv, DTYPE_F32, segment, lo, hi, k, v);
 }
 
 static void weights(const struct score_config *c, const struct band *b, int segment, const int *lo,
@@ -113,20 +139,14 @@ void ISA_FN(attend_tile)(const struct kv_view *kv, const struct score_config *c,
     int dims = pool->head_dim, first = SEGMENT, last = 0;
     float *k = scratch, *v = k + (size_t)SEGMENT * pool->v_dim;
     float *s = v + (size_t)SEGMENT * pool->v_dim;
-    struct band bands[(TILE_ROWS + ROWS - 1) / ROWS];
-    int n = 0;
-    for (int r = 0; r < rows; r += ROWS) {
-        bands[n] = band_at(r, rows, segment, lo, hi);
-        first = bands[n].lo < first ? bands[n].lo : first;
-        last = bands[n].hi > last ? bands[n].hi : last;
-        n++;
+    struct band bands[TILE_ROWS];
+    int n = make_bands(bands, rows, ROWS, segment, lo, hi);
+    for (const struct band *b = bands; b < bands + n; b++) {
+        first = b->lo < first ? b->lo : first;
+        last = b->hi > last ? b->hi : last;
     }
-    if (pool->type == DTYPE_F16)
-        convert(kv, DTYPE_F16, segment, first, last, k, v);
-    else if (pool->type == DTYPE_BF16)
-        convert(kv, DTYPE_BF16, segment, first, last, k, v);
-    else
-        convert(kv, DTYPE_F32, segment, first, last, k, v);
+    if (convert_any(kv, segment, first, last, k, v)) /* 0 * NaN is not 0: each row by itself */
+        n = make_bands(bands, rows, 1, segment, lo, hi);
     for (int p = first / PANEL; p * PANEL < last; p++) /* one sub-page of K, all rows */
         for (const struct band *b = bands; b < bands + n; b++)
             if (p >= b->lo / PANEL && p * PANEL < b->hi)

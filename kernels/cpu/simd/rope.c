@@ -29,12 +29,12 @@ void ISA_FN(rotate)(enum rope_style style, float *x, const float *cos, const flo
         turn(x + i, x + half + i, cos[i], sin[i]);
 }
 
-/* Finite always, NaN included: a slot that one row must not see is multiplied by a weight of 0
- * in a tile that another row shares, and 0 * inf would not be 0. */
+/* Never infinite, so that what a later row outshines stays finite; NaN stays NaN, so that every
+ * row that sees it says so. */
 INL float clamp(float x, float most)
 {
-    x = x > -most ? x : -most;
-    return x < most ? x : most;
+    x = x < -most ? -most : x;
+    return x > most ? most : x;
 }
 
 INL void put(enum dtype type, uint8_t *at, size_t i, float x)

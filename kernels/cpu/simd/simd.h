@@ -95,7 +95,7 @@ INL vf vf_select(vi mask, vf a, vf b)
     return (vf)((mask & (vi)a) | (~mask & (vi)b));
 }
 
-/* The larger; b where a is NaN. */
+/* The larger; b where either is NaN. */
 INL vf vf_max(vf a, vf b)
 {
 #ifdef __AVX2__
@@ -192,11 +192,11 @@ INL vi vf_round(vf x)
     return (vi)(x + 0x1.8p23f) - 0x4B400000;
 }
 
-/* 2^x for x <= 127, 0 below -126 and for NaN. Polynomial of degree 6 on [-0.5, 0.5]
+/* 2^x for x <= 127, 0 below -126, NaN for NaN. Polynomial of degree 6 on [-0.5, 0.5]
  * (coefficients of Cephes' exp2f); relative error below 2e-7. The only exponential here. */
 INL vf vf_exp2(vf x)
 {
-    vi ok = x >= vf_splat(-126);
+    vi ok = x >= vf_splat(-126), nan = x != x;
     x = vf_max(x, vf_splat(-126));
     vf whole = (x + 0x1.8p23f) - 0x1.8p23f, f = x - whole;
     vf p = vf_splat(1.535336188319500E-4f);
@@ -207,7 +207,7 @@ INL vf vf_exp2(vf x)
     p = vf_fma(p, f, vf_splat(6.931472028550421E-1f));
     p = vf_fma(p, f, vf_splat(1));
     p = (vf)((vu)p + ((vu)vf_round(x) << 23));
-    return (vf)((vi)p & ok);
+    return (vf)(((vi)p & ok) | nan);
 }
 
 #define LOG2E 1.44269504088896341f
@@ -215,7 +215,7 @@ INL vf vf_exp2(vf x)
 /* 1 / (1 + e^-x) */
 INL vf vf_sigmoid(vf x)
 {
-    vf t = vf_min(x * -LOG2E, vf_splat(126));
+    vf t = vf_min(vf_splat(126), x * -LOG2E); /* NaN stays */
     return 1.0f / (1.0f + vf_exp2(t));
 }
 
