@@ -27,7 +27,10 @@ struct job {
 
 static const char *query(struct http_request *r, const char *name)
 {
-    return MHD_lookup_connection_value(r->conn->mhd, MHD_GET_ARGUMENT_KIND, name);
+    const char *value = NULL;
+    enum MHD_Result there = MHD_lookup_connection_value_n(r->conn->mhd, MHD_GET_ARGUMENT_KIND, name,
+                                                          strlen(name), &value, NULL);
+    return there == MHD_YES && !value ? "" : value;
 }
 
 static long number(struct http_request *r, const char *name, long otherwise)
