@@ -216,6 +216,21 @@ def test_token_ids_come_back_when_asked(server):
     assert sum((e["choices"][0]["logprobs"]["tokens"] for e in s), []) == c["logprobs"]["tokens"]
 
 
+@pytest.mark.parametrize("more", [{"n": 128, "return_token_ids": True}, {"n": 8, "echo": True, "logprobs": 20}])
+def test_streams_of_much_at_once_come_whole(server, more):
+    """Megabytes are ready in one step: the reader is not slow for that."""
+    n, cut = more["n"], server.metric("tokend:slow_readers_cut_total")
+    body = {"prompt": list(range(1000, 1900)), "max_tokens": 2, "ignore_eos": True, "stream": True, **more}
+    got = events(server.http.post("/v1/completions", json=body).text)
+    assert sorted(e["choices"][0]["index"] for e in got if e["choices"][0]["finish_reason"]) == list(range(n))
+    if "echo" in more:
+        counts = [0] * n
+        for e in got:
+            counts[e["choices"][0]["index"]] += len(e["choices"][0]["logprobs"]["tokens"])
+        assert counts == [902] * n
+    assert server.metric("tokend:slow_readers_cut_total") == cut
+
+
 def test_logit_bias_bans_and_forces(server):
     ids = server.http.post("/tokenize", json={"prompt": " zebra"}).json()["tokens"]
     body = {"prompt": "A", "max_tokens": 3, "temperature": 0, "return_token_ids": True,
