@@ -11,7 +11,7 @@
 #include "params.h"
 #include "prompt.h"
 
-enum { API_MAX_BODY_BYTES = 1 << 29 };
+enum { API_MAX_BODY_BYTES = 1 << 28 };
 
 struct api {
     uv_loop_t *loop;

@@ -12,7 +12,7 @@ static void call_free(struct call *c)
     c->api->n_sequences -= c->n_sequences;
     c->api->body_bytes -= c->n_body;
     free(c->body);
-    free(c->reply);
+    buf_free(&c->reply);
     gen_input_free(&c->input);
     free(c);
 }
@@ -90,13 +90,28 @@ void call_start(struct api *api, struct http_request *http, int n_sequences,
         abort(); /* only for a NULL callback */
 }
 
+/* Far more than the bytes of any prompt that fits, JSON's own included. */
+static size_t most_text(const struct api *api)
+{
+    size_t n = (size_t)api->model.max_model_len * CALL_TEXT_PER_TOKEN;
+    return n > CALL_MIN_TEXT ? n : CALL_MIN_TEXT;
+}
+
 void call_start_text(struct api *api, struct http_request *http, bool (*run)(struct call *))
 {
     struct api_error e = {0};
-    if (api->engine)
-        call_start(api, http, 0, run, call_send_reply);
-    else if (!api_healthy(api, &e))
+    size_t n;
+    http_body(http, &n);
+    if (!api->engine)
+        api_healthy(api, &e);
+    else if (n > most_text(api))
+        api_fail(&e, 413, "request_too_large", NULL,
+                 "The body has %zu bytes; at most %zu are taken here, for a context of %d tokens.",
+                 n, most_text(api), api->model.max_model_len);
+    if (e.status)
         api_error_reply(http, &e);
+    else
+        call_start(api, http, 0, run, call_send_reply);
 }
 
 json_t *call_parse(struct call *c)
@@ -111,14 +126,21 @@ json_t *call_parse(struct call *c)
     return body;
 }
 
+static int append(const char *text, size_t n, void *arg)
+{
+    buf_add(arg, text, n);
+    return ((struct buf *)arg)->failed ? -1 : 0;
+}
+
 bool call_set_reply(struct call *c, json_t *o)
 {
-    c->reply = o ? json_dumps(o, JSON_COMPACT) : NULL;
+    bool ok = o && json_dump_callback(o, append, &c->reply, JSON_COMPACT) == 0;
     json_decref(o);
-    return c->reply || api_fail_memory(&c->error);
+    return ok || api_fail_memory(&c->error);
 }
 
 void call_send_reply(struct call *c)
 {
-    http_reply(c->http, 200, "application/json", c->reply, strlen(c->reply));
+    http_reply_owned(c->http, 200, "application/json", c->reply.data, c->reply.len);
+    c->reply = (struct buf){0};
 }

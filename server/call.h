@@ -8,6 +8,9 @@
 
 #include "generation.h"
 
+/* Of a body that becomes text or ids only: bytes for each token of the context, but at least. */
+enum { CALL_TEXT_PER_TOKEN = 32, CALL_MIN_TEXT = 1 << 20 };
+
 struct call {
     uv_work_t work;
     struct api *api;
@@ -20,14 +23,14 @@ struct call {
     struct api_error error;
     struct gen_input input; /* of the generating routes */
     int n_sequences;        /* what it holds of api.n_sequences, until it frees itself */
-    char *reply;            /* of the others: JSON text */
+    struct buf reply;       /* of the others: JSON text */
 };
 
 /* n_sequences: what it counts as in the queue meanwhile. */
 void call_start(struct api *, struct http_request *, int n_sequences, bool (*run)(struct call *),
                 void (*done)(struct call *));
 /* One that makes `reply` of a text and counts for nothing in the queue; it is refused only while
- * the model loads. */
+ * the model loads, and (413) when the body is longer than anything that fits the context. */
 void call_start_text(struct api *, struct http_request *, bool (*run)(struct call *));
 /* The body as an object whose `model` has been checked; NULL and the call's error. Pool. */
 json_t *call_parse(struct call *);

@@ -153,6 +153,7 @@ static bool open_http(struct server *s, struct err *e)
         .header_deadline_ms = 20000,
         .body_deadline_ms = 120000,
         .max_stream_queue = 1u << 20,
+        .max_replies = 256u << 20,
         .slow_reader_ms = 60000,
         .api_key = s->settings.api_key,
     };

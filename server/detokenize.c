@@ -42,15 +42,12 @@ void detokenize_all(const struct tokenizer *t, const int32_t *ids, size_t n, boo
     detokenize_flush(&d, out);
 }
 
-json_t *token_ids_json(const struct token_list *l)
+void token_ids_write(const struct token_list *l, struct buf *out)
 {
-    json_t *a = json_array();
+    buf_add_byte(out, '[');
     for (size_t i = 0; i < l->n; i++)
-        if (json_array_append_new(a, json_integer(l->ids[i])) != 0) {
-            json_decref(a);
-            return NULL;
-        }
-    return a;
+        buf_addf(out, i ? ",%d" : "%d", (int)l->ids[i]);
+    buf_add_byte(out, ']');
 }
 
 void token_label(const struct tokenizer *t, int32_t id, bool as_id, struct buf *out)

@@ -18,8 +18,8 @@ void detokenize_flush(struct detokenizer *, struct buf *out);
 void detokenize_all(const struct tokenizer *, const int32_t *ids, size_t n, bool skip_special,
                     struct buf *out);
 
-/* An array of the ids. NULL: out of memory. */
-json_t *token_ids_json(const struct token_list *);
+/* Appends a JSON array of the ids. */
+void token_ids_write(const struct token_list *, struct buf *out);
 /* How a token is written beside its logprob: its text; "bytes:\xE2\x98" when that is not UTF-8
  * (OpenAI's convention; it keeps two such tokens apart); "token_id:7" when asked or when there
  * is no tokenizer. */

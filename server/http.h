@@ -35,6 +35,8 @@ struct http_config {
     int header_deadline_ms;  /* from the first byte of a request to the end of its headers */
     int body_deadline_ms;    /* from there to the end of its body */
     size_t max_stream_queue; /* a stream has room while fewer bytes wait for its reader */
+    size_t max_replies;      /* bytes of whole replies that wait for their readers, all together;
+                                beyond it large ones become a 503. 0: no bound */
     int slow_reader_ms;      /* a reader that takes nothing for so long is cut */
     const char *api_key;     /* NULL: none asked; else every route but `open` ones wants
                                 "Authorization: Bearer KEY", compared in constant time */
@@ -71,7 +73,8 @@ char *http_take_body(struct http_request *, size_t *n);
 void http_set_user(struct http_request *, void *user,
                    void (*on_done)(struct http_request *, void *user, bool gone));
 
-/* The whole answer. The body is copied. */
+/* The whole answer; one that is large a 503 while too much waits to be read (max_replies). The
+ * body is copied. */
 void http_reply(struct http_request *, int status, const char *content_type, const void *body,
                 size_t n);
 /* The same with a body that is taken over, for free(). */

@@ -24,6 +24,7 @@ enum {
     HTTP_POOL = 64 << 10,        /* libmicrohttpd's memory of a connection: headers and chunks */
     HTTP_MAX_HEADERS = 32 << 10, /* half of it, so that the reply's headers always fit */
     HTTP_MAX_DISCARD = 64 << 10, /* a refused body up to this is read, to keep the connection */
+    HTTP_SMALL_REPLY = 64 << 10, /* up to this a reply is sent whatever waits */
     HTTP_MAX_LINGERING = 128,    /* closed connections whose last bytes we still take */
     HTTP_ID_MAX = 128,
 };
@@ -64,6 +65,7 @@ struct http_server {
     struct list roomy; /* streams whose on_room is called after MHD_run */
     int n_connections, n_lingering, n_requests;
     size_t body_bytes, max_body_bytes; /* of all requests together */
+    size_t reply_bytes;                /* whole replies until their requests are over */
     uint64_t n_seen, n_slow, n_refused;
 };
 
@@ -109,6 +111,7 @@ struct http_request {
     char id[HTTP_ID_MAX + 1];
     const char *url; /* in libmicrohttpd's memory, like the headers; valid until the end */
     struct buf body;
+    size_t reply_bytes; /* what it counts for in the server's */
     struct buf headers; /* name NUL value NUL ... for the coming reply */
     uint64_t started;   /* ns: when the handler was called */
     void *user;

@@ -117,23 +117,44 @@ static void reply(struct http_request *r, int status, const char *content_type,
     }
 }
 
+static bool has_room(const struct http_server *s, size_t n)
+{
+    return n <= HTTP_SMALL_REPLY || s->cfg.max_replies == 0 ||
+           (s->reply_bytes <= s->cfg.max_replies && n <= s->cfg.max_replies - s->reply_bytes);
+}
+
+/* Takes an owned body over. */
+static void reply_with(struct http_request *r, int status, const char *content_type, void *body,
+                       size_t n, enum MHD_ResponseMemoryMode mode)
+{
+    struct http_server *s = r->conn->server;
+    struct MHD_Response *m = NULL;
+    bool room = has_room(s, n);
+    if (may_reply(r) && room) {
+        m = MHD_create_response_from_buffer(n, body, mode);
+        r->reply_bytes = m ? n : 0;
+        s->reply_bytes += r->reply_bytes;
+        reply(r, status, content_type, m);
+    }
+    if (!m && mode == MHD_RESPMEM_MUST_FREE)
+        free(body);
+    if (!room)
+        http_reply_error(r, 503, "overloaded", NULL, 5,
+                         "%zu bytes of replies wait for their readers, and this one has %zu: at "
+                         "most %zu may wait",
+                         s->reply_bytes, n, s->cfg.max_replies);
+}
+
 void http_reply(struct http_request *r, int status, const char *content_type, const void *body,
                 size_t n)
 {
-    if (may_reply(r))
-        reply(r, status, content_type,
-              MHD_create_response_from_buffer(n, (void *)body, MHD_RESPMEM_MUST_COPY));
+    reply_with(r, status, content_type, (void *)body, n, MHD_RESPMEM_MUST_COPY);
 }
 
 void http_reply_owned(struct http_request *r, int status, const char *content_type, char *body,
                       size_t n)
 {
-    struct MHD_Response *m = NULL;
-    if (may_reply(r))
-        reply(r, status, content_type,
-              m = MHD_create_response_from_buffer(n, body, MHD_RESPMEM_MUST_FREE));
-    if (!m)
-        free(body);
+    reply_with(r, status, content_type, body, n, MHD_RESPMEM_MUST_FREE);
 }
 
 /* ---- errors ---- */

@@ -450,6 +450,7 @@ void http_on_completed(void *server, struct MHD_Connection *mhd, void **request,
     if (r->refusal)
         MHD_destroy_response(r->refusal);
     http_drop_body(r);
+    c->server->reply_bytes -= r->reply_bytes;
     buf_free(&r->headers);
     buf_free(&r->queue);
     free(r);

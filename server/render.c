@@ -20,27 +20,32 @@ static bool run_apply_template(struct call *c)
     return ok;
 }
 
-static json_t *prompt_json(const struct prompt *p)
+static void write_prompt(const struct prompt *p, struct buf *out)
 {
-    return json_pack("{s:o}", "token_ids", token_ids_json(&p->tokens));
+    buf_add_str(out, "{\"token_ids\":");
+    token_ids_write(&p->tokens, out);
+    buf_add_byte(out, '}');
 }
 
 static bool run_completion(struct call *c)
 {
     if (!completions_read(c, false))
         return false;
-    json_t *all = json_array();
-    for (size_t i = 0; i < c->input.prompts.n; i++)
-        if (json_array_append_new(all, prompt_json(&c->input.prompts.items[i])) != 0) {
-            json_decref(all);
-            return api_fail_memory(&c->error);
-        }
-    return call_set_reply(c, all);
+    buf_add_byte(&c->reply, '[');
+    for (size_t i = 0; i < c->input.prompts.n; i++) {
+        buf_add_str(&c->reply, i ? "," : "");
+        write_prompt(&c->input.prompts.items[i], &c->reply);
+    }
+    buf_add_byte(&c->reply, ']');
+    return !c->reply.failed || api_fail_memory(&c->error);
 }
 
 static bool run_chat(struct call *c)
 {
-    return completions_read(c, true) && call_set_reply(c, prompt_json(&c->input.prompts.items[0]));
+    if (!completions_read(c, true))
+        return false;
+    write_prompt(&c->input.prompts.items[0], &c->reply);
+    return !c->reply.failed || api_fail_memory(&c->error);
 }
 
 void apply_template_handle(struct http_request *http, void *api)

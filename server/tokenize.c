@@ -4,6 +4,8 @@
 #include "detokenize.h"
 #include "json_in.h"
 
+enum { MAX_DETOKENIZED = 8 << 20 };
+
 /* vLLM's clients send `prompt` (special tokens added by default), llama.cpp's `content`
  * (`add_special`, off by default). */
 static bool encode_text(struct call *c, const json_t *body, struct token_list *out)
@@ -35,13 +37,29 @@ static bool run_tokenize(struct call *c)
     struct token_list ids = {0};
     bool ok = field(body, "messages") ? prompt_from_chat(&c->api->model, body, &ids, &c->error)
                                       : encode_text(c, body, &ids);
-    if (ok)
-        ok = call_set_reply(c, json_pack("{s:I, s:i, s:o}", "count", (json_int_t)ids.n,
-                                         "max_model_len", c->api->model.max_model_len, "tokens",
-                                         token_ids_json(&ids)));
+    if (ok) {
+        buf_addf(&c->reply, "{\"count\":%zu,\"max_model_len\":%d,\"tokens\":", ids.n,
+                 c->api->model.max_model_len);
+        token_ids_write(&ids, &c->reply);
+        buf_add_byte(&c->reply, '}');
+        ok = !c->reply.failed || api_fail_memory(&c->error);
+    }
     token_list_free(&ids);
     json_decref(body);
     return ok;
+}
+
+/* Tokens can be long: a body of ids is bounded by what it says. */
+static bool check_length(struct call *c, const struct token_list *ids)
+{
+    size_t n, sum = 0;
+    for (size_t i = 0; i < ids->n; i++) {
+        token_bytes(c->api->model.tokenizer, ids->ids[i], &n);
+        sum += n;
+    }
+    return sum <= MAX_DETOKENIZED ||
+           api_fail(&c->error, 413, "request_too_large", "tokens",
+                    "tokens: their text has %zu bytes, at most %d are sent", sum, MAX_DETOKENIZED);
 }
 
 static bool run_detokenize(struct call *c)
@@ -57,7 +75,7 @@ static bool run_detokenize(struct call *c)
             ? prompt_read_ids(&c->api->model, tokens, "tokens", &ids, &c->error)
             : api_fail(&c->error, 400, tokens ? "invalid_type" : "missing_field", "tokens",
                        "tokens: expected an array of token ids, got %s", json_in_kind(tokens));
-    ok = ok && prompt_has_tokenizer(&c->api->model, &c->error);
+    ok = ok && prompt_has_tokenizer(&c->api->model, &c->error) && check_length(c, &ids);
     if (ok) {
         detokenize_all(c->api->model.tokenizer, ids.ids, ids.n, false, &text);
         const char *s = text.len ? text.data : "";

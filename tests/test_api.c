@@ -2,6 +2,7 @@
 #include "test.h"
 
 #include "api_rig.h"
+#include "call.h"
 
 /* ---- what is taken ---- */
 
@@ -202,6 +203,25 @@ static void metric_names(const char *text, struct buf *out)
     }
 }
 
+static void texts_longer_than_any_that_fits_are_refused(void **state)
+{
+    void (*const handles[])(struct http_request *,
+                            void *) = {tokenize_handle, detokenize_handle, apply_template_handle,
+                                       completions_render_handle, chat_render_handle};
+    struct buf body = {0};
+    buf_addf(&body, "{\"prompt\":\"%0*d\"}", CALL_MIN_TEXT, 1);
+    for (size_t i = 0; i < sizeof handles / sizeof *handles; i++)
+        assert_error(posted(handles[i], body.data), 413, "request_too_large");
+    api->model.max_model_len = CALL_MIN_TEXT; /* a longer context takes longer texts */
+    struct http_request *h = posted(tokenize_handle, body.data);
+    json_t *o = reply_of(h);
+    assert_int_equal(json_integer_value(json_object_get(o, "count")), CALL_MIN_TEXT);
+    assert_int_equal(json_array_size(json_object_get(o, "tokens")), CALL_MIN_TEXT);
+    json_decref(o);
+    end(h, false);
+    buf_free(&body);
+}
+
 static void all_metrics_are_there_from_the_first_scrape(void **state)
 {
     struct buf before = {0}, after = {0};
@@ -260,6 +280,7 @@ int main(void)
         with_api(a_template_is_applied_and_may_refuse),
         with_api(the_model_list_tells_the_serving_limit_three_ways),
         with_api(each_served_name_has_its_entry_and_no_other),
+        with_api(texts_longer_than_any_that_fits_are_refused),
         with_api(all_metrics_are_there_from_the_first_scrape),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

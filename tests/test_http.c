@@ -71,6 +71,7 @@ static struct http_config config(void)
                                 .header_deadline_ms = 5000,
                                 .body_deadline_ms = 5000,
                                 .max_stream_queue = 100000,
+                                .max_replies = 10 << 20,
                                 .slow_reader_ms = 5000};
 }
 
@@ -255,6 +256,40 @@ static void who_writes_is_told_once_when_there_is_room_again(void **state)
     close(fd);
 }
 
+static int big_reply(void)
+{
+    static char data[8 << 20];
+    int fd = client("GET /hold HTTP/1.1\r\nHost: a\r\n\r\n");
+    held_by(fd);
+    memset(data, 'x', sizeof data);
+    http_reply(t.held, 200, "text/plain", data, sizeof data);
+    return fd;
+}
+
+static void large_replies_are_refused_while_too_much_waits_for_its_readers(void **state)
+{
+    int fd = big_reply();
+    for (int i = 0; i < 50; i++)
+        uv_run(&t.loop, UV_RUN_NOWAIT);
+    assert_int_equal(t.done, 0); /* it is not read */
+    t.held = NULL;
+    int refused = big_reply();
+    const char *r = answer(refused, "}}");
+    assert_contains(r, "HTTP/1.1 503 ");
+    assert_contains(r, "Retry-After: 5\r\n");
+    turn_until(&t.done);
+    int small = client("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
+    assert_contains(answer(small, "hello"), "HTTP/1.1 200 ");
+    close(fd);
+    t.done = 0;
+    turn_until(&t.done);
+    int taken = big_reply();
+    assert_contains(answer(taken, "xxx"), "HTTP/1.1 200 ");
+    close(taken);
+    close(small);
+    close(refused);
+}
+
 static void an_aborted_stream_does_not_look_whole(void **state)
 {
     int fd = client("GET /stream HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -333,6 +368,7 @@ int main(void)
         with_server(what_is_written_in_one_turn_goes_out_together),
         with_server(a_reader_is_not_slow_because_much_was_written_at_once),
         with_server(who_writes_is_told_once_when_there_is_room_again),
+        with_server(large_replies_are_refused_while_too_much_waits_for_its_readers),
         with_server(an_aborted_stream_does_not_look_whole),
         cmocka_unit_test(closing_the_server_ends_what_waits),
         with_server(two_framings_of_a_body_are_refused),
