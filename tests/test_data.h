@@ -44,12 +44,18 @@ static inline const char *test_corpus(void)
     return corpus ? corpus : beside;
 }
 
-/* Where the default model (config/quickstart.sh) lies if it was fetched. */
-static inline void test_default_model(char *out, size_t size)
+/* Where a model that was fetched lies. */
+static inline void test_cached_model(char *out, size_t size, const char *file)
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    snprintf(out, size, "%s%s/tokend/models/SmolLM2-135M-Instruct.Q4_1.gguf",
-             cache ? cache : (home ? home : ""), cache ? "" : "/.cache");
+    snprintf(out, size, "%s%s/tokend/models/%s", cache ? cache : (home ? home : ""),
+             cache ? "" : "/.cache", file);
+}
+
+/* The default model, which config/quickstart.sh fetches */
+static inline void test_default_model(char *out, size_t size)
+{
+    test_cached_model(out, size, "SmolLM2-135M-Instruct.Q4_1.gguf");
 }
 
 #endif

