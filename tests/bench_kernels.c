@@ -1,7 +1,7 @@
 /* Speed of a whole step, by the clock on the wall and by the processors' time (what counts
  * on a machine that does other work, with one thread), in SmolLM2-135M's shapes with random
- * weights. Not run by the tests. usage: bench_kernels [threads] [q4_1|q8_0|f16|bf16|f32] [f32 KV:
- * f32] */
+ * weights. Not run by the tests. usage: bench_kernels [threads] [type];
+ * types in blocks of 256 want another WIDTH and HEADS. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,8 +61,8 @@ static struct weight *weight(struct backend *b, enum dtype t, int rows, int cols
         if (block == 4)
             memcpy(src + i, &f, 4);
         else
-            memcpy(src + i, &d, 2);
-        if (t == DTYPE_Q4_1)
+            memcpy(src + i + (t == DTYPE_Q6_K ? 208 : 0), &d, 2);
+        if (t == DTYPE_Q4_1 || t == DTYPE_Q5_1 || t == DTYPE_Q4_K || t == DTYPE_Q5_K)
             memcpy(src + i + 2, &m, 2);
     }
     struct weight *w = b->ops->weight_load(b, t, rows, cols, src, &e);

@@ -7,7 +7,7 @@
 
 #include "test.h"
 
-static const char *const isas[] = {"generic", "avx2"};
+static const char *const isas[] = {"generic", "avx2", "avx512", "vnni"};
 
 void for_each_isa(void (*test)(const char *isa))
 {

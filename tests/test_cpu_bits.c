@@ -316,6 +316,36 @@ static void many_segments_are_joined_in_one_order(void **state)
     for_each_isa(long_context);
 }
 
+/* The sets that fuse a product and a sum differ in the width of their vectors only. */
+static void as_the_first(const char *isa)
+{
+    static struct seq first[3];
+    static const struct shape shapes[3] = {
+        {DTYPE_Q8_0, DTYPE_F16, 4, 1, 64, 256, 16, 0, 5, ACT_SILU, ROPE_NEOX, true},
+        {DTYPE_Q6_K, DTYPE_BF16, 4, 1, 64, 256, 16, 0, 0, ACT_GELU_TANH, ROPE_NORMAL, false},
+        {DTYPE_F16, DTYPE_F16, 6, 2, 80, 77, 16, 0, 0, ACT_SILU, ROPE_NEOX, false},
+    };
+    if (strcmp(isa, "generic") == 0)
+        return;
+    for (int i = 0; i < 3; i++) {
+        struct mini m = mini_open(isa, &shapes[i], 1);
+        struct seq s = seq_new(1, 40, 5);
+        in_chunks(&m, &s, 12);
+        if (first[i].logits) {
+            assert_same(isa, &s, &first[i]);
+            free(s.logits);
+        } else {
+            first[i] = s;
+        }
+        m.b->ops->close(m.b);
+    }
+}
+
+static void sets_that_fuse_agree_to_the_bit(void **state)
+{
+    for_each_isa(as_the_first);
+}
+
 /* Two sequences whose tables share the pages of a prefix */
 static void shared(const char *isa)
 {
@@ -448,6 +478,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_row_has_the_same_bits_however_it_is_batched),
         cmocka_unit_test(many_segments_are_joined_in_one_order),
+        cmocka_unit_test(sets_that_fuse_agree_to_the_bit),
         cmocka_unit_test(sequences_that_share_pages_read_the_same_bits),
         cmocka_unit_test(what_a_row_must_not_see_cannot_poison_it),
         cmocka_unit_test(a_nan_reaches_every_row_that_sees_it),

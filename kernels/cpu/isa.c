@@ -11,7 +11,7 @@
 
 extern const struct kernels kernels_generic;
 #ifdef HAVE_AVX2
-extern const struct kernels kernels_avx2;
+extern const struct kernels kernels_avx2, kernels_avx512, kernels_vnni;
 #endif
 
 static bool always(void)
@@ -27,6 +27,17 @@ static bool has_avx2(void)
         return false;
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
+
+static bool has_avx512(void)
+{
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
+static bool has_vnni(void)
+{
+    return has_avx512() && __builtin_cpu_supports("avx512vnni");
+}
 #endif
 
 static const struct {
@@ -34,6 +45,8 @@ static const struct {
     bool (*usable)(void);
 } sets[] = {
 #ifdef HAVE_AVX2
+    {&kernels_vnni, has_vnni},
+    {&kernels_avx512, has_avx512},
     {&kernels_avx2, has_avx2},
 #endif
     {&kernels_generic, always},

@@ -4,7 +4,9 @@
 #include "attention.h"
 
 #define ROWS 3
-#ifdef __AVX2__
+#if LANES == 16
+#define ABREAST(n) 4
+#elif LANES == 8
 #define ABREAST(n) ((n) == 1 ? 4 : 2) /* sub-pages, n heads: chains that hide the latency */
 #else
 #define ABREAST(n) ((n) == 1 ? 2 : 1)
@@ -107,7 +109,7 @@ INL void heads(const struct span *u, const enum dtype type, float soft_cap, cons
         softmax_row(s[r], p0, p1, u->lo, u->hi, soft_cap, part + (size_t)r * ldp);
     for (; dim + CHUNK_VECS * LANES <= v_dim; dim += CHUNK_VECS * LANES)
         values(u, type, dim, CHUNK_VECS, n, s, part, ldp);
-    if (dim < v_dim)
+    for (; dim < v_dim; dim += 16)
         values(u, type, dim, 16 / LANES, n, s, part, ldp);
 }
 

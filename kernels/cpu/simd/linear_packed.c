@@ -1,4 +1,5 @@
-/* Weights of 4, 5 and 6 bits times int8 rows. For a (row, token), 32 values at a time, ascending:
+/* Weights of 4, 5 and 6 bits (with VNNI also 8) times int8 rows. For a (row, token), 32 values at a
+ * time, ascending:
  *
  *   i = exact integer product of q - offset
  *   acc = fma(float(i), d_w * d_x, acc);  with a minimum then acc = fma(m_w, s_x, acc)
@@ -11,8 +12,12 @@
  * vector operations when there are many tokens, by memory when there is one. */
 #include "table.h"
 
-#ifdef __AVX2__
-#define TOKENS 4 /* of a tile of int16 sums in registers */
+#if SUM_BITS == 32
+#define TOKENS 12 /* of a tile of sums in registers */
+#elif LANES == 16
+#define TOKENS 8
+#elif LANES == 8
+#define TOKENS 4
 #else
 #define TOKENS 2
 #endif
@@ -27,15 +32,17 @@ struct scales {
     vf d[2][GROUPS], m[GROUPS];
 };
 
-/* Lines whose products an int16 can sum: 16 of 15 * 127, 8 of 31 * 127, 4 of 63 * 127 */
-INL int lines_a_sum(const enum dtype t)
-{
-    return 8 >> (quant_form(t).bits - 4);
-}
-
 INL int two_scales(const enum dtype t)
 {
     return quant_form(t).scale_run == 16;
+}
+
+/* Lines that one sum takes; an int16 holds 16 products of 15 * 127, 8 of 31, 4 of 63 * 127. */
+INL int lines_a_sum(const enum dtype t)
+{
+    if (SUM_BITS == 32)
+        return two_scales(t) ? 4 : 8;
+    return 8 >> (quant_form(t).bits - 4);
 }
 
 /* What line j has above its nibbles, in place; fields of 1 or 2 bits, lowest line first */
@@ -49,6 +56,11 @@ INL vub high_bits(const enum dtype t, const uint8_t *w, const int j, const int g
 
 INL void unpack(const enum dtype t, const uint8_t *w, int group, vub *u)
 {
+    if (quant_form(t).bits == 8) {
+        for (int j = 0; j < 8; j++)
+            u[j] = vub_load(w + j * 64 + group * VBYTES);
+        return;
+    }
     UNROLL
     for (int j = 0; j < 4; j++) {
         vub p = vub_load(w + j * 64 + group * VBYTES);
@@ -122,24 +134,23 @@ INL vf add_block(const enum dtype t, const vi *i, const struct scales *s, int g,
 /* Products of lines [first, first + n), n even; two chains */
 INL vi dot_lines(const vub *u, const int8_t *q, const int first, const int n)
 {
-    vh a = madd_u8s8(u[first], splat4(q + 4 * first));
-    vh b = madd_u8s8(u[first + 1], splat4(q + 4 * first + 4));
+    vsum a = sum_first(u[first], splat4(q + 4 * first));
+    vsum b = sum_first(u[first + 1], splat4(q + 4 * first + 4));
     for (int j = first + 2; j < first + n; j += 2) {
-        a += madd_u8s8(u[j], splat4(q + 4 * j));
-        b += madd_u8s8(u[j + 1], splat4(q + 4 * j + 4));
+        a = sum_add(a, u[j], splat4(q + 4 * j));
+        b = sum_add(b, u[j + 1], splat4(q + 4 * j + 4));
     }
-    return add_pairs(a + b);
+    return sum_wide(a + b);
 }
 
 INL void dot_block(const enum dtype t, const vub *u, const int8_t *q, vi *i)
 {
-    const int n = lines_a_sum(t);
-    i[0] = dot_lines(u, q, 0, n);
-    if (n == 4)
-        i[0] += dot_lines(u, q, 4, n);
-    if (n == 2) {
-        i[0] += dot_lines(u, q, 2, n);
-        i[1] = dot_lines(u, q, 4, n) + dot_lines(u, q, 6, n);
+    const int lines = lines_a_sum(t);
+    UNROLL
+    for (int first = 0; first < 8; first += lines) {
+        const int half = two_scales(t) ? first / 4 : 0;
+        vi more = dot_lines(u, q, first, lines);
+        i[half] = first == half * 4 ? more : i[half] + more;
     }
 }
 
@@ -182,7 +193,7 @@ INL void few(const enum dtype t, const uint8_t *w, int n_blocks, const struct ro
 
 /* As dot_lines for n tokens from q: int16 sums in registers, weights from L1. */
 INL void tile_lines(const vub *u, const int8_t *q, const int first, const int n_lines, const int n,
-                    vh (*sum)[GROUPS])
+                    vsum (*sum)[GROUPS])
 {
     UNROLL
     for (int j = first; j < first + n_lines; j++) {
@@ -194,8 +205,7 @@ INL void tile_lines(const vub *u, const int8_t *q, const int first, const int n_
         for (int k = 0; k < n; k++) {
             vub v = splat4(q + k * QBLOCK + j * 4);
             for (int g = 0; g < GROUPS; g++) {
-                vh p = madd_u8s8(w[g], v);
-                sum[k][g] = j > first ? sum[k][g] + p : p;
+                sum[k][g] = j > first ? sum_add(sum[k][g], w[g], v) : sum_first(w[g], v);
             }
             for (int g = 0; g < GROUPS; g++)
                 KEEP(sum[k][g]);
@@ -212,11 +222,11 @@ INL void tile(const enum dtype t, const vub *u, const struct scales *s, const st
     UNROLL
     for (int first = 0; first < 8; first += lines) {
         const int half = two_scales(t) ? first / 4 : 0;
-        vh sum[TOKENS][GROUPS];
+        vsum sum[TOKENS][GROUPS];
         tile_lines(u, x->q + at * QBLOCK, first, lines, n, sum);
         for (int k = 0; k < n; k++)
             for (int g = 0; g < GROUPS; g++) {
-                vi i = add_pairs(sum[k][g]);
+                vi i = sum_wide(sum[k][g]);
                 wide[k][g][half] = first == half * 4 ? i : wide[k][g][half] + i;
             }
     }
@@ -249,6 +259,8 @@ INL void many(const enum dtype t, const uint8_t *w, int n_blocks, const struct r
             int k = 0;
             for (; k + TOKENS <= n; k += TOKENS)
                 tile(t, u, &s, x, at + k, acc + k, TOKENS);
+            for (; TOKENS > 4 && k + 4 <= n; k += 4)
+                tile(t, u, &s, x, at + k, acc + k, TOKENS > 4 ? 4 : TOKENS);
             for (; k + 2 <= n; k += 2)
                 tile(t, u, &s, x, at + k, acc + k, 2);
             if (k < n)
@@ -282,6 +294,9 @@ INL void many(const enum dtype t, const uint8_t *w, int n_blocks, const struct r
             many_##name(p, n_blocks, x, t0, n, y, ldy);                                            \
     }
 
+#if SUM_BITS == 32 /* elsewhere linear_q8_0.c has a better one */
+LINEAR(q8_0, DTYPE_Q8_0)
+#endif
 LINEAR(q4_0, DTYPE_Q4_0)
 LINEAR(q4_1, DTYPE_Q4_1)
 LINEAR(q5_0, DTYPE_Q5_0)

@@ -2,11 +2,12 @@
  *
  *   i = exact integer product of the block;  acc = fma(float(i), d_w * d_x, acc)
  *
- * Stored as q + 128, which AVX-512's vpdpbusd wants. Two products fit in an int16 and no more,
- * so every four bytes are widened. */
+ * Stored as q + 128, which VNNI's vpdpbusd wants: linear_packed.c has that one. Here two products
+ * fit in an int16 and no more, so every four bytes are widened. */
 #include "table.h"
 
-#ifdef __AVX2__
+#if SUM_BITS == 16
+#if LANES > 4
 #define TOKENS 4
 #else
 #define TOKENS 2
@@ -75,3 +76,4 @@ void ISA_FN(linear_q8_0)(const struct weight *w, int panel, const struct rows_vi
     if (n - t == 1)
         tile(p, n_blocks, x, t0 + t, 1, y + (size_t)t * ldy, ldy);
 }
+#endif

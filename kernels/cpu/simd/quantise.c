@@ -19,7 +19,13 @@ INL int32_t largest_magnitude(const float *x)
 /* Eight bits of each value and the sum of each half */
 INL void round_block(int8_t *q, int16_t *sums, const float *x, float inverse)
 {
-#ifdef __AVX2__
+#if LANES == 16
+    for (int half = 0; half < 2; half++) {
+        __m512i r = (__m512i)vf_round(vf_load(x + half * 16) * inverse);
+        _mm_storeu_si128((__m128i *)(q + half * 16), _mm512_cvtepi32_epi8(r));
+        sums[half] = (int16_t)_mm512_reduce_add_epi32(r);
+    }
+#elif LANES == 8
     vi r[4];
     for (int i = 0; i < 4; i++)
         r[i] = vf_round(vf_load(x + i * 8) * inverse);

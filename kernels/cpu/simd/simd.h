@@ -9,8 +9,12 @@
 #include <stdint.h>
 #include <string.h>
 
-#ifdef __AVX2__
+#if defined(__AVX2__)
 #include <immintrin.h>
+#endif
+#if defined(__AVX512BW__)
+#define LANES 16
+#elif defined(__AVX2__)
 #define LANES 8
 #else
 #define LANES 4
@@ -34,7 +38,9 @@ typedef uint8_t vub_any __attribute__((vector_size(VBYTES), aligned(1), may_alia
 typedef uint16_t half_any __attribute__((vector_size(VBYTES / 2), aligned(2), may_alias));
 
 /* Keeps the compiler from reordering a tile's sums into ones that do not fit the registers. */
-#if defined(__x86_64__)
+#if LANES == 16
+#define KEEP(v) __asm__ volatile("" : "+v"(v))
+#elif defined(__x86_64__)
 #define KEEP(v) __asm__ volatile("" : "+x"(v))
 #elif defined(__aarch64__)
 #define KEEP(v) __asm__ volatile("" : "+w"(v))
@@ -66,7 +72,9 @@ INL vub vub_load(const uint8_t *p)
 
 INL vi vi_splat(int32_t x)
 {
-#if LANES == 8
+#if LANES == 16
+    return (vi)_mm512_set1_epi32(x);
+#elif LANES == 8
     return (vi){x, x, x, x, x, x, x, x};
 #else
     return (vi){x, x, x, x};
@@ -75,7 +83,9 @@ INL vi vi_splat(int32_t x)
 
 INL vf vf_splat(float x)
 {
-#if LANES == 8
+#if LANES == 16
+    return _mm512_set1_ps(x);
+#elif LANES == 8
     return (vf){x, x, x, x, x, x, x, x};
 #else
     return (vf){x, x, x, x};
@@ -98,7 +108,9 @@ INL vf vf_select(vi mask, vf a, vf b)
 /* The larger; b where either is NaN. */
 INL vf vf_max(vf a, vf b)
 {
-#ifdef __AVX2__
+#if LANES == 16
+    return _mm512_max_ps(a, b);
+#elif LANES == 8
     return _mm256_max_ps(a, b);
 #else
     return vf_select(a > b, a, b);
@@ -107,7 +119,9 @@ INL vf vf_max(vf a, vf b)
 
 INL vf vf_min(vf a, vf b)
 {
-#ifdef __AVX2__
+#if LANES == 16
+    return _mm512_min_ps(a, b);
+#elif LANES == 8
     return _mm256_min_ps(a, b);
 #else
     return vf_select(a < b, a, b);
@@ -117,7 +131,9 @@ INL vf vf_min(vf a, vf b)
 /* a * b + c: rounded once where the set has it, twice where not. */
 INL vf vf_fma(vf a, vf b, vf c)
 {
-#ifdef __FMA__
+#if LANES == 16
+    return _mm512_fmadd_ps(a, b, c);
+#elif LANES == 8
     return _mm256_fmadd_ps(a, b, c);
 #else
     return a * b + c;
@@ -135,7 +151,9 @@ INL float f_fma(float a, float b, float c)
 
 INL vf f16_load(const uint16_t *p)
 {
-#ifdef __F16C__
+#if LANES == 16
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+#elif LANES == 8
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
 #else
     vu h = __builtin_convertvector(*(const half_any *)p, vu);
@@ -152,7 +170,9 @@ INL vf bf16_load(const uint16_t *p)
 
 INL vf u8_load(const uint8_t *p)
 {
-#ifdef __AVX2__
+#if LANES == 16
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)));
+#elif LANES == 8
     return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)));
 #else
     vf v;
@@ -164,7 +184,9 @@ INL vf u8_load(const uint8_t *p)
 
 INL vf i8_load(const uint8_t *p)
 {
-#ifdef __AVX2__
+#if LANES == 16
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+#elif LANES == 8
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
 #else
     vf v;
@@ -224,7 +246,9 @@ INL vf vf_sigmoid(vf x)
 /* int16 sums of two neighbouring products, u < 128 or so small that they fit */
 INL vh madd_u8s8(vub u, vub x)
 {
-#ifdef __AVX2__
+#if LANES == 16
+    return (vh)_mm512_maddubs_epi16((__m512i)u, (__m512i)x);
+#elif LANES == 8
     return (vh)_mm256_maddubs_epi16((__m256i)u, (__m256i)x);
 #else
     vh even = (vh)((vuh)u & 0xff), odd = (vh)((vuh)u >> 8);
@@ -235,7 +259,12 @@ INL vh madd_u8s8(vub u, vub x)
 /* The same of signed w; 2 * 128 * 127 fits. */
 INL vh madd_s8s8(vub w, vub x)
 {
-#ifdef __AVX2__
+#if LANES == 16
+    const __m512i v = (__m512i)x;
+    const __mmask64 negative = _mm512_movepi8_mask((__m512i)w);
+    return (vh)_mm512_maddubs_epi16(_mm512_abs_epi8((__m512i)w),
+                                    _mm512_mask_sub_epi8(v, negative, _mm512_setzero_si512(), v));
+#elif LANES == 8
     return (vh)_mm256_maddubs_epi16(_mm256_abs_epi8((__m256i)w),
                                     _mm256_sign_epi8((__m256i)x, (__m256i)w));
 #else
@@ -247,10 +276,49 @@ INL vh madd_s8s8(vub w, vub x)
 /* The two int16 of each lane added as int32 */
 INL vi add_pairs(vh v)
 {
-#ifdef __AVX2__
+#if LANES == 16
+    return (vi)_mm512_madd_epi16((__m512i)v, _mm512_set1_epi16(1));
+#elif LANES == 8
     return (vi)_mm256_madd_epi16((__m256i)v, _mm256_set1_epi16(1));
 #else
     return ((vi)((vu)v << 16) >> 16) + ((vi)v >> 16);
+#endif
+}
+
+/* Sums of u8 times s8 over lines. Either int16, to be widened before they overflow, or with VNNI
+ * the int32 at once. */
+#ifdef __AVX512VNNI__
+#define SUM_BITS 32
+typedef vi vsum;
+#else
+#define SUM_BITS 16
+typedef vh vsum;
+#endif
+
+INL vsum sum_first(vub u, vub x)
+{
+#ifdef __AVX512VNNI__
+    return (vi)_mm512_dpbusd_epi32(_mm512_setzero_si512(), (__m512i)u, (__m512i)x);
+#else
+    return madd_u8s8(u, x);
+#endif
+}
+
+INL vsum sum_add(vsum sum, vub u, vub x)
+{
+#ifdef __AVX512VNNI__
+    return (vi)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)u, (__m512i)x);
+#else
+    return sum + madd_u8s8(u, x);
+#endif
+}
+
+INL vi sum_wide(vsum sum)
+{
+#ifdef __AVX512VNNI__
+    return sum;
+#else
+    return add_pairs(sum);
 #endif
 }
 
