@@ -16,7 +16,7 @@ struct setting {
     const char *name;
     enum setting_type type;
     size_t offset;
-    int64_t min, max;
+    int64_t min, max;    /* of INTEGER; a SIZE is from 1 byte to 4 EiB */
     const char *dflt;    /* as it would be written on the command line; NULL: unset */
     const char *choices; /* of CHOICE: "a|b|c" */
     const char *metavar;
@@ -49,9 +49,10 @@ static const struct setting table[] = {
      "token budget of one step, prefill and decode together"},
     {"block-size", INTEGER, AT(block_size), 16, 1024, "16", NULL, "TOKENS",
      "tokens of a KV page, a multiple of 16"},
-    {"kv-cache-memory", SIZE, AT(kv_cache_memory), 1, INT64_MAX, NULL, NULL, "SIZE",
+    {"kv-cache-memory", SIZE, AT(kv_cache_memory), 0, 0, NULL, NULL, "SIZE",
      "memory of the KV pages: 64MiB, 2GiB; a bare number is GiB (default: what max-num-seqs "
-     "sequences of max-model-len can use, at most a quarter of RAM)"},
+     "sequences of max-model-len can use, at most a quarter of RAM and 3/4 of what the model "
+     "leaves)"},
     {"kv-cache-dtype", CHOICE, AT(kv_cache_dtype), 0, 0, "auto", "auto|f16|bf16|f32", NULL,
      "type of K and V; auto: f32 for F32 models, else f16"},
     {"enable-prefix-caching", SWITCH, AT(enable_prefix_caching), 0, 0, "true", NULL, NULL,
