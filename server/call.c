@@ -2,6 +2,7 @@
 
 #include "api_state.h"
 #include "json_in.h"
+#include "json_out.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -126,17 +127,10 @@ json_t *call_parse(struct call *c)
     return body;
 }
 
-static int append(const char *text, size_t n, void *arg)
-{
-    buf_add(arg, text, n);
-    return ((struct buf *)arg)->failed ? -1 : 0;
-}
-
 bool call_set_reply(struct call *c, json_t *o)
 {
-    bool ok = o && json_dump_callback(o, append, &c->reply, JSON_COMPACT) == 0;
-    json_decref(o);
-    return ok || api_fail_memory(&c->error);
+    json_write(&c->reply, o);
+    return !c->reply.failed || api_fail_memory(&c->error);
 }
 
 void call_send_reply(struct call *c)

@@ -1,6 +1,7 @@
 #include "generation.h"
 
 #include "api_state.h"
+#include "logprobs.h"
 #include "reply.h"
 #include "sse.h"
 
@@ -36,12 +37,14 @@ static void free_if_done(struct generation *g)
     for (int i = 0; i < g->n_prompts; i++) {
         request_free(g->prompts[i].request);
         free(g->prompts[i].text);
+        logprobs_drop_prompt(&g->prompts[i]);
     }
     for (int i = 0; g->choices && i < g->n_choices; i++)
         choice_out_free(&g->choices[i]);
     list_remove(&g->node);
     g->api->n_generations--;
     gen_params_free(&g->params);
+    buf_free(&g->reply);
     buf_free(&g->events);
     free(g->choices);
     free(g->prompts);
@@ -109,20 +112,24 @@ static void fail_request(struct generation *g, const struct request *r)
 static void write_reply(uv_work_t *work)
 {
     struct generation *g = work->data;
-    json_t *o = reply_whole(g);
-    g->reply = o ? json_dumps(o, JSON_COMPACT) : NULL;
-    json_decref(o);
+    reply_whole(g, &g->reply);
+}
+
+static void send_reply(struct generation *g)
+{
+    if (g->reply.failed) {
+        api_reply_json(g->http, NULL);
+        return;
+    }
+    http_reply_owned(g->http, 200, "application/json", g->reply.data, g->reply.len);
+    g->reply = (struct buf){0};
 }
 
 static void on_reply_written(uv_work_t *work, int status)
 {
     struct generation *g = work->data;
-    if (g->http && g->reply)
-        http_reply_owned(g->http, 200, "application/json", g->reply, strlen(g->reply));
-    else if (g->http)
-        api_reply_json(g->http, NULL);
-    else
-        free(g->reply);
+    if (g->http)
+        send_reply(g);
     g->busy--;
     free_if_done(g);
 }
@@ -138,10 +145,12 @@ static void start_work(struct generation *g, uv_work_cb work, uv_after_work_cb d
 /* Nothing changes a generation that is over, so a worker may read it. */
 static void reply_now_or_later(struct generation *g)
 {
-    if (reply_whole_cost(g) <= EVENT_COST)
-        api_reply_json(g->http, reply_whole(g));
-    else
+    if (reply_whole_cost(g) > EVENT_COST) {
         start_work(g, write_reply, on_reply_written);
+        return;
+    }
+    reply_whole(g, &g->reply);
+    send_reply(g);
 }
 
 static void end_stream(struct generation *g)

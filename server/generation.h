@@ -14,6 +14,8 @@
 #include "list.h"
 #include "prompt.h"
 
+#include <jansson.h>
+
 struct api;
 struct generation;
 
@@ -31,6 +33,7 @@ struct gen_prompt {
     bool with_engine;
     char *text; /* for echo */
     size_t n_text;
+    json_t *listed; /* its logprobs as JSON, shared by its choices while their replies are made */
     uint64_t t_first, t_last; /* uv_hrtime of its tokens */
 };
 
@@ -56,8 +59,7 @@ struct generation {
     uint64_t turn;  /* uv_now of the loop's turn in which .. */
     int64_t spent;  /* .. so much time went into events, estimated */
     uv_work_t work; /* a text worker writes a large reply, or the events of choice `next` */
-    char *reply;
-    struct buf events;
+    struct buf reply, events;
 };
 
 /* Of a choice of the reply: its prompt, and the engine's side of it. */

@@ -15,3 +15,15 @@ json_t *json_with(json_t *object, const char *key, json_t *value)
     json_decref(object);
     return NULL;
 }
+
+static int append(const char *text, size_t n, void *arg)
+{
+    buf_add(arg, text, n);
+    return ((struct buf *)arg)->failed ? -1 : 0;
+}
+
+void json_write(struct buf *out, json_t *value)
+{
+    out->failed |= !value || json_dump_callback(value, append, out, JSON_COMPACT) != 0;
+    json_decref(value);
+}

@@ -123,18 +123,39 @@ static size_t offset_of(struct choice_out *o, int i)
     return o->offset_chars;
 }
 
+/* The arrays of a choice begin with those of its prompt; the elements are shared. */
+static struct lists begin_lists(const struct generation *g, struct gen_prompt *p, bool echo)
+{
+    struct lists l = {json_array(), json_array(), json_array(), json_array()};
+    if (!echo)
+        return l;
+    if (!p->listed) {
+        struct lists all = {json_array(), json_array(), json_array(), json_array()};
+        list_prompt(g, p, &all);
+        p->listed = json_pack("[o, o, o, o]", all.tokens, all.logprobs, all.tops, all.offsets);
+    }
+    json_t **own[] = {&l.tokens, &l.logprobs, &l.tops, &l.offsets};
+    for (size_t i = 0; i < 4; i++)
+        if (json_array_extend(*own[i], json_array_get(p->listed, i)) != 0) {
+            json_decref(*own[i]);
+            *own[i] = NULL;
+        }
+    return l;
+}
+
+void logprobs_drop_prompt(struct gen_prompt *p)
+{
+    json_decref(p->listed);
+    p->listed = NULL;
+}
+
 json_t *logprobs_completion(struct generation *g, int choice, int to)
 {
     struct choice_out *o = &g->choices[choice];
-    const struct gen_prompt *p = generation_prompt(g, choice);
+    struct gen_prompt *p = generation_prompt(g, choice);
     const struct choice *c = generation_choice(g, choice);
-    struct lists l = {json_array(), json_array(), json_array(), json_array()};
-    size_t base = 0;
-    if (g->params.echo) {
-        base = utf8_count(p->text, p->n_text);
-        if (!o->begun)
-            list_prompt(g, p, &l);
-    }
+    struct lists l = begin_lists(g, p, g->params.echo && !o->begun);
+    size_t base = g->params.echo ? utf8_count(p->text, p->n_text) : 0;
     for (; o->listed < to; o->listed++) {
         int i = o->listed;
         const struct top_logprob *tops =

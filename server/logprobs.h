@@ -12,4 +12,8 @@ json_t *logprobs_chat(struct generation *, int choice, int to);
  * has shown nothing yet. */
 json_t *logprobs_completion(struct generation *, int choice, int to);
 
+/* The prompt's JSON, which its choices share: the first makes it, whoever comes after the last
+ * frees it. */
+void logprobs_drop_prompt(struct gen_prompt *);
+
 #endif

@@ -38,17 +38,23 @@ static json_t *id_array(const int32_t *ids, int n)
     return a;
 }
 
-static json_t *frame(const struct generation *g, const char *object, json_t *choices)
+static json_t *frame(const struct generation *g, const char *object)
 {
-    return json_pack("{s:s, s:s, s:I, s:s, s:o}", "id", g->id, "object", object, "created",
-                     (json_int_t)g->created, "model", api_model_name(g->api), "choices", choices);
+    return json_pack("{s:s, s:s, s:I, s:s}", "id", g->id, "object", object, "created",
+                     (json_int_t)g->created, "model", api_model_name(g->api));
+}
+
+static json_t *any_chunk_frame(const struct generation *g, json_t *choices)
+{
+    json_t *f = frame(g, g->chat ? "chat.completion.chunk" : "text_completion");
+    return json_with(f, "choices", choices);
 }
 
 static json_t *chunk_frame(const struct generation *g, json_t *choice)
 {
     json_t *choices = json_array();
     json_add(&choices, choice);
-    json_t *f = frame(g, g->chat ? "chat.completion.chunk" : "text_completion", choices);
+    json_t *f = any_chunk_frame(g, choices);
     return g->params.continuous_usage ? json_with(f, "usage", usage(g)) : f;
 }
 
@@ -111,6 +117,7 @@ json_t *reply_chunk(struct generation *g, int choice)
     const char *finish = finish_name(o->finish);
     bool text = o->released > o->shown || (g->params.echo && !o->begun);
     json_t *logprobs = take_logprobs(g, choice), *item;
+    logprobs_drop_prompt(generation_prompt(g, choice));
     if (!g->chat)
         item = json_pack("{s:i, s:o, s:o, s:s?}", "index", choice, "text", take_text(g, choice),
                          "logprobs", logprobs, "finish_reason", finish);
@@ -127,7 +134,7 @@ json_t *reply_chunk(struct generation *g, int choice)
 
 json_t *reply_usage_chunk(struct generation *g)
 {
-    json_t *f = frame(g, g->chat ? "chat.completion.chunk" : "text_completion", json_array());
+    json_t *f = any_chunk_frame(g, json_array());
     return json_with(f, "usage", usage(g));
 }
 
@@ -147,14 +154,31 @@ static json_t *whole_choice(struct generation *g, int choice)
     return with_token_ids(g, choice, item);
 }
 
-json_t *reply_whole(struct generation *g)
+/* An object's members behind what is already in an object. */
+static void write_members(struct buf *out, json_t *object)
 {
-    json_t *choices = json_array();
-    for (int i = 0; choices && i < g->n_choices; i++)
-        json_add(&choices, whole_choice(g, i));
-    json_t *f = frame(g, g->chat ? "chat.completion" : "text_completion", choices);
-    f = json_with(f, "usage", usage(g));
-    return g->chat ? with_prompt_ids(g, 0, f) : f;
+    size_t at = out->len;
+    json_write(out, object);
+    if (!out->failed)
+        out->data[at] = ',';
+}
+
+void reply_whole(struct generation *g, struct buf *out)
+{
+    json_write(out, frame(g, g->chat ? "chat.completion" : "text_completion"));
+    if (out->failed)
+        return;
+    out->len--; /* it goes on */
+    buf_add_str(out, ",\"choices\":[");
+    for (int i = 0; i < g->n_choices && !out->failed; i++) {
+        buf_add_str(out, i ? "," : "");
+        json_write(out, whole_choice(g, i));
+        if ((i + 1) % g->params.n == 0)
+            logprobs_drop_prompt(generation_prompt(g, i));
+    }
+    buf_add_str(out, "]");
+    json_t *f = json_pack("{s:o}", "usage", usage(g));
+    write_members(out, g->chat ? with_prompt_ids(g, 0, f) : f);
 }
 
 /* Measured on a slow core (2 GHz): ns of making, formatting and freeing. */

@@ -1,5 +1,5 @@
-/* reply.h: the shapes of OpenAI's completions and chat replies, whole and in chunks. All
- * functions return new JSON, or NULL when out of memory.
+/* reply.h: the shapes of OpenAI's completions and chat replies, whole and in chunks
+ * (new JSON, or NULL when out of memory).
  *
  * The loop, or a worker while the loop does not touch the generation's choices. */
 #ifndef TOKEND_REPLY_H
@@ -10,7 +10,9 @@
 #include <jansson.h>
 #include <stdint.h>
 
-json_t *reply_whole(struct generation *);
+/* Appends the text of the whole reply, choice by choice: no tree of all of it is ever there.
+ * Without memory out->failed. */
+void reply_whole(struct generation *, struct buf *out);
 /* The first chunk of a chat choice: its role. */
 json_t *reply_role_chunk(struct generation *, int choice);
 /* What is released and not yet sent of a choice, and its finish reason when it has one. */

@@ -147,6 +147,36 @@ static void echo_with_logprobs_lists_the_prompt_first(void **state)
     end(h, false);
 }
 
+static json_t *tokens_of(const json_t *reply, size_t choice)
+{
+    json_t *c = json_array_get(json_object_get(reply, "choices"), choice);
+    return json_object_get(json_object_get(c, "logprobs"), "tokens");
+}
+
+static void the_choices_of_a_prompt_share_its_logprobs(void **state)
+{
+    struct http_request *h =
+        posted(completions_handle, "{\"prompt\":[\"abc\",\"de\"],\"n\":3,\"max_tokens\":1,"
+                                   "\"echo\":true,\"logprobs\":2}");
+    for (int p = 0; p < 2; p++) {
+        for (int i = 0; i < 3; i++)
+            make_token(engine.all[p], i, 'x' + i);
+        end_request(engine.all[p], FINISH_LENGTH);
+    }
+    uv_run(&loop, UV_RUN_DEFAULT);
+    json_t *o = reply_of(h);
+    for (int i = 0; i < 6; i++) {
+        json_t *tokens = tokens_of(o, (size_t)i);
+        size_t n = i < 3 ? 3 : 2;
+        char last[2] = {(char)('x' + i % 3), '\0'};
+        assert_int_equal(json_array_size(tokens), n + 1);
+        assert_string_equal(json_string_value(json_array_get(tokens, 0)), i < 3 ? "a" : "d");
+        assert_string_equal(json_string_value(json_array_get(tokens, n)), last);
+    }
+    json_decref(o);
+    end(h, false);
+}
+
 static void bos_is_added_once(void **state)
 {
     tokenizer.adds_bos = true;
@@ -498,6 +528,7 @@ int main(void)
         with_api(a_stop_string_before_min_tokens_does_not_count),
         with_api(prompts_and_choices_are_numbered_in_order),
         with_api(echo_with_logprobs_lists_the_prompt_first),
+        with_api(the_choices_of_a_prompt_share_its_logprobs),
         with_api(bos_is_added_once),
         with_api(a_large_reply_is_written_by_a_worker),
         with_api(a_chat_stream_is_role_text_reason_usage_done),
