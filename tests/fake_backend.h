@@ -27,6 +27,7 @@ struct weight {
 /* What tests turn, and what they read. */
 struct fake_controls {
     _Atomic bool hold;     /* submit waits while set */
+    _Atomic int pass;      /* submits that go on all the same */
     _Atomic bool held;     /* it is waiting now */
     _Atomic int fail;      /* submit fails */
     _Atomic int nan_token; /* rows that see this id have NaN logits; -1: none */
@@ -243,10 +244,18 @@ static void fake_sleep_us(int us)
     nanosleep(&(struct timespec){us / 1000000, (long)(us % 1000000) * 1000}, NULL);
 }
 
+static bool fake_may_pass(void)
+{
+    if (atomic_load(&fake.pass) == 0)
+        return false;
+    atomic_fetch_sub(&fake.pass, 1);
+    return true;
+}
+
 static bool fake_submit(struct backend *b, struct err *e)
 {
     struct fake_backend *f = fake_of(b);
-    while (atomic_load(&fake.hold)) {
+    while (atomic_load(&fake.hold) && !fake_may_pass()) {
         atomic_store(&fake.held, true);
         fake_sleep_us(200);
     }

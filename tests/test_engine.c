@@ -345,14 +345,20 @@ static void a_cancelled_request_frees_its_pages_within_a_step(void **state)
     rig_wait_tokens(&r, q[DECODING], 10);
     assert_int_equal(rig_stats(&r).n_waiting, 1);
     for (int i = 0; i < N; i++) {
-        uint64_t steps = rig_stats(&r).steps;
+        /* The step under way ends, one more is begun at most: then the request has ended. */
+        atomic_store(&fake.hold, true);
+        while (!atomic_load(&fake.held))
+            fake_sleep_us(200);
         engine_cancel(r.e, q[i]);
+        atomic_store(&fake.pass, 2);
         rig_wait_ended(&r, &q[i], 1);
         struct engine_stats s = rig_stats(&r);
         assert_int_equal(atomic_load(&q[i]->choices[0].finish), FINISH_CANCELLED);
-        assert_true(s.steps <= steps + 3);
         if (i != WAITING)
             assert_true(s.pages_in_use <= (i == DECODING ? 0 : 40));
+        atomic_store(&fake.pass, 0);
+        atomic_store(&fake.held, false);
+        atomic_store(&fake.hold, false);
     }
     assert_int_equal(rig_stats(&r).pages_in_use, 0);
     assert_int_equal(rig_stats(&r).n_running, 0);
