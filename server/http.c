@@ -17,6 +17,8 @@ enum {
     REFUSING = 64,            /* connections over the limit, held only to say so */
     NOT_SENT_MOST = 64 << 10, /* unsent bytes the kernel holds of a connection */
     EXTRA_RUNS = 3,
+    IDLE_LOOK = 2000, /* ms between looks at a connection without a request */
+    BODY_LOOK = 1000, /* and at one whose body is coming */
 };
 
 /* ---- the daemon in the loop ---- */
@@ -69,12 +71,17 @@ static void after_poll(uv_check_t *h)
     run_if_due(h->data);
 }
 
-static void on_mhd_log(void *cls, const char *fmt, va_list ap)
+/* libmicrohttpd logs before it answers a Content-Length that it cannot read, and that is the
+ * only chance to answer better: the handler is not called, and its own reply has the status line
+ * and the headers twice. */
+static void on_mhd_log(void *server, const char *fmt, va_list ap)
 {
     char line[512];
     vsnprintf(line, sizeof line, fmt, ap);
     line[strcspn(line, "\r\n")] = '\0';
     log_debug("http: %s", line);
+    if (strstr(fmt, MHD_HTTP_HEADER_CONTENT_LENGTH))
+        http_refuse_bad_lengths(server);
 }
 
 /* ---- opening ---- */
@@ -166,12 +173,13 @@ static bool start_daemon(struct http_server *s, struct err *e)
 {
     s->daemon = MHD_start_daemon(
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, http_on_access,
-        s, MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, NULL, MHD_OPTION_LISTEN_SOCKET, s->listen_fd,
+        s, MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, s, MHD_OPTION_LISTEN_SOCKET, s->listen_fd,
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)(s->cfg.max_connections + REFUSING),
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)s->cfg.idle_timeout_s,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_POOL, MHD_OPTION_NOTIFY_CONNECTION,
         http_conn_notify, s, MHD_OPTION_NOTIFY_COMPLETED, http_on_completed, s,
-        MHD_OPTION_UNESCAPE_CALLBACK, http_unescape, NULL, MHD_OPTION_END);
+        MHD_OPTION_UNESCAPE_CALLBACK, http_unescape, NULL, MHD_OPTION_URI_LOG_CALLBACK,
+        http_on_request_line, s, MHD_OPTION_END);
     if (!s->daemon)
         return err_set(e, ERR_IO, "libmicrohttpd %s does not start (epoll missing?)",
                        MHD_get_version());
@@ -216,17 +224,27 @@ static bool start_handles(struct http_server *s, struct err *e)
     return true;
 }
 
+/* The longest period up to `most` of which the deadline is a multiple. */
+static uint64_t look_every(int deadline_ms, uint64_t most)
+{
+    uint64_t looks = ((uint64_t)deadline_ms + most - 1) / most;
+    return looks ? ((uint64_t)deadline_ms + looks - 1) / looks : 1;
+}
+
 static void init_waits(struct http_server *s)
 {
     const struct http_config *c = &s->cfg;
-    http_wait_list_init(&s->idle, (uint64_t)c->header_deadline_ms / 2, http_conn_idle_expired);
-    http_wait_list_init(&s->body, (uint64_t)c->body_deadline_ms, http_conn_body_expired);
+    http_wait_list_init(&s->idle, look_every(c->header_deadline_ms / 2, IDLE_LOOK),
+                        http_conn_idle_expired);
+    http_wait_list_init(&s->body, look_every(c->body_deadline_ms, BODY_LOOK),
+                        http_conn_body_expired);
     http_wait_list_init(&s->writing, (uint64_t)c->slow_reader_ms / 4, http_writing_expired);
     http_wait_list_init(&s->dying, 1000, http_conn_dying_expired);
     http_wait_list_init(&s->lingering, 2000, http_linger_expired);
     list_init(&s->connections);
     list_init(&s->lingerers);
     list_init(&s->roomy);
+    list_init(&s->in_headers);
 }
 
 /* All bodies together stay below 16 of the largest, and at least 256 MiB are allowed. */

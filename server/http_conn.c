@@ -128,6 +128,8 @@ static void closed(struct http_conn *c)
     struct http_server *s = c->server;
     http_wait_stop(&c->wait);
     list_remove(&c->node);
+    if (list_linked(&c->in_headers))
+        list_remove(&c->in_headers);
     s->n_connections--;
     if (!s->closing && !c->aborted && s->n_lingering < HTTP_MAX_LINGERING &&
         (c->linger || has_unread(c->fd)))
@@ -225,7 +227,7 @@ void http_conn_last_words(struct http_conn *c, int status, const char *code, con
     if (c->request)
         memcpy(id, c->request->id, sizeof id);
     else
-        http_mint_id(id);
+        http_take_id(id, MHD_lookup_connection_value(c->mhd, MHD_HEADER_KIND, "x-request-id"));
     char *body = http_error_body(status, code, NULL, message);
     struct buf b = {0};
     buf_addf(&b,
@@ -255,6 +257,12 @@ void http_conn_idle(struct http_conn *c)
     http_wait_start(c->server, &c->server->idle, &c->wait);
 }
 
+void http_conn_await_body(struct http_conn *c)
+{
+    c->body_since = uv_now(c->server->loop);
+    http_wait_start(c->server, &c->server->body, &c->wait);
+}
+
 /* What the kernel tells of a connection; libc's struct stops before tcpi_bytes_received. */
 union tcp_facts {
     struct tcp_info info;
@@ -281,22 +289,30 @@ static void find_partial(struct http_conn *c, const union tcp_facts *t, uint64_t
         c->partial_since = now - silent;
 }
 
-/* It also forgets an end of file that came together with a piece of a request. */
-static bool left_unnoticed(const union tcp_facts *t)
+static union tcp_facts facts_of(const struct http_conn *c)
 {
-    return t->info.tcpi_state == TCP_CLOSE_WAIT || t->info.tcpi_state == TCP_CLOSE;
+    union tcp_facts t = {.raw = {0}};
+    socklen_t n = sizeof t;
+    if (getsockopt(c->fd, IPPROTO_TCP, TCP_INFO, &t, &n))
+        log_debug("http: TCP_INFO: %s", strerror(errno));
+    return t;
+}
+
+/* It also forgets an end of file that came together with a piece of a request. Where it has not
+ * read all yet, the rest may complete the request. */
+static bool left_unnoticed(const struct http_conn *c, const union tcp_facts *t)
+{
+    return t->info.tcpi_state == TCP_CLOSE ||
+           (t->info.tcpi_state == TCP_CLOSE_WAIT && !has_unread(c->fd));
 }
 
 void http_conn_idle_expired(struct http_server *s, struct http_wait *w)
 {
     struct http_conn *c = list_entry(w, struct http_conn, wait);
     const uint64_t deadline = (uint64_t)s->cfg.header_deadline_ms * 1000000, now = uv_hrtime();
-    union tcp_facts t = {.raw = {0}};
-    socklen_t n = sizeof t;
-    if (getsockopt(c->fd, IPPROTO_TCP, TCP_INFO, &t, &n))
-        log_debug("http: TCP_INFO: %s", strerror(errno));
+    const union tcp_facts t = facts_of(c);
     find_partial(c, &t, now);
-    if (left_unnoticed(&t))
+    if (left_unnoticed(c, &t))
         http_conn_cut(c);
     else if (c->partial_since && now - c->partial_since >= deadline)
         http_conn_last_words(c, 408, "request_timeout",
@@ -308,5 +324,12 @@ void http_conn_idle_expired(struct http_server *s, struct http_wait *w)
 void http_conn_body_expired(struct http_server *s, struct http_wait *w)
 {
     struct http_conn *c = list_entry(w, struct http_conn, wait);
-    http_conn_last_words(c, 408, "request_timeout", "The request's body did not arrive in time.");
+    const union tcp_facts t = facts_of(c);
+    if (left_unnoticed(c, &t))
+        http_conn_cut(c);
+    else if (uv_now(s->loop) - c->body_since >= (uint64_t)s->cfg.body_deadline_ms)
+        http_conn_last_words(c, 408, "request_timeout",
+                             "The request's body did not arrive in time.");
+    else
+        http_wait_start(s, &s->body, &c->wait);
 }

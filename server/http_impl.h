@@ -61,7 +61,7 @@ struct http_server {
     uv_check_t after_poll;
     int n_handles; /* of those five, not yet closed; the server is freed at 0 */
     struct http_wait_list idle, body, writing, dying, lingering;
-    struct list connections, lingerers;
+    struct list connections, lingerers, in_headers;
     struct list roomy; /* streams whose on_room is called after MHD_run */
     int n_connections, n_lingering, n_requests;
     size_t body_bytes, max_body_bytes; /* of all requests together */
@@ -74,6 +74,7 @@ struct http_server {
  * reused descriptor. */
 struct http_conn {
     struct list_node node;
+    struct list_node in_headers; /* linked: a request line came, its headers are not complete */
     struct http_server *server;
     struct MHD_Connection *mhd;
     int fd;
@@ -87,6 +88,7 @@ struct http_conn {
     bool linger;  /* closed with bytes of the client's unread: take them, or it loses our reply */
     struct http_wait wait;  /* in the list that fits its state: idle, body, writing or dying */
     uint64_t idle_since;    /* ns of uv_hrtime */
+    uint64_t body_since;    /* ms of uv_now: when its request's headers were complete */
     uint64_t partial_since; /* ns; 0: no byte of a next request seen */
     uint64_t progress_at;   /* ms of uv_now: when the reader last took something */
     int unsent;             /* bytes in the socket's queue at the last look */
@@ -137,7 +139,8 @@ void http_conn_suspend(struct http_conn *);
 void http_conn_resume(struct http_conn *);
 void http_conn_unwatch(struct http_conn *);
 void http_conn_idle(struct http_conn *); /* it waits for its next request */
-void http_conn_cut(struct http_conn *);  /* reset: a client that cannot or will not be served */
+void http_conn_await_body(struct http_conn *);
+void http_conn_cut(struct http_conn *); /* reset: a client that cannot or will not be served */
 /* Answers with an error where libmicrohttpd has no way to, past it; then nothing more is served. */
 void http_conn_last_words(struct http_conn *, int status, const char *code, const char *message);
 void http_conn_idle_expired(struct http_server *, struct http_wait *);
@@ -153,14 +156,16 @@ enum MHD_Result http_on_access(void *server, struct MHD_Connection *, const char
 void http_on_completed(void *server, struct MHD_Connection *, void **request,
                        enum MHD_RequestTerminationCode);
 size_t http_unescape(void *cls, struct MHD_Connection *, char *s);
+void *http_on_request_line(void *server, const char *uri, struct MHD_Connection *);
+/* Last words to every connection whose Content-Length libmicrohttpd will not take. */
+void http_refuse_bad_lengths(struct http_server *);
 const char *http_path(const struct http_request *);                     /* decoded; "%00" stays */
 const char *http_header(const struct http_request *, const char *name); /* NULL: absent */
 /* Frees the body, which otherwise lives (and counts against all bodies' limit) until the end. */
 void http_drop_body(struct http_request *);
 
 /* http_reply.c */
-void http_take_id(struct http_request *, const char *incoming);
-void http_mint_id(char *id);
+void http_take_id(char *id, const char *incoming); /* incoming: NULL or not sane: a new one */
 /* A header for the coming reply, before http_reply or http_stream_begin. */
 void http_add_header(struct http_request *, const char *name, const char *value);
 const char *http_reason(int status);

@@ -10,7 +10,7 @@
 
 /* ---- ids ---- */
 
-void http_mint_id(char *id)
+static void mint_id(char *id)
 {
     unsigned char bytes[12] = {0};
     if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
@@ -31,12 +31,12 @@ static bool sane_id(const char *s)
     return true;
 }
 
-void http_take_id(struct http_request *r, const char *incoming)
+void http_take_id(char *id, const char *incoming)
 {
     if (incoming && sane_id(incoming))
-        strcpy(r->id, incoming);
+        strcpy(id, incoming);
     else
-        http_mint_id(r->id);
+        mint_id(id);
 }
 
 /* ---- headers ---- */

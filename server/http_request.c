@@ -1,6 +1,7 @@
 #include "http_impl.h"
 #include "log.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -109,6 +110,51 @@ static size_t headers_size(struct MHD_Connection *mhd)
     const union MHD_ConnectionInfo *i =
         MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
     return i ? i->header_size : 0;
+}
+
+/* ---- what it answers itself, wrongly ---- */
+
+/* 0: none, or one that libmicrohttpd takes; else the status that refuses it. */
+static int judge_length(struct MHD_Connection *mhd)
+{
+    const char *s =
+        MHD_lookup_connection_value(mhd, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
+    if (!s)
+        return 0;
+    if (!*s || s[strspn(s, "0123456789")])
+        return 400;
+    errno = 0;
+    strtoull(s, NULL, 10);
+    return errno ? 413 : 0;
+}
+
+static struct http_conn *conn_of(struct MHD_Connection *mhd)
+{
+    return MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
+}
+
+void *http_on_request_line(void *server, const char *uri, struct MHD_Connection *mhd)
+{
+    struct http_conn *c = conn_of(mhd);
+    if (c && !list_linked(&c->in_headers))
+        list_push_back(&c->server->in_headers, &c->in_headers);
+    return NULL; /* where http_on_access finds its request: none yet */
+}
+
+/* libmicrohttpd does not say which connection it means. Any with such a header is lost, also one
+ * whose other headers are still to come. */
+void http_refuse_bad_lengths(struct http_server *s)
+{
+    for (struct list_node *n = list_first(&s->in_headers); n; n = list_next(&s->in_headers, n)) {
+        struct http_conn *c = list_entry(n, struct http_conn, in_headers);
+        int status = judge_length(c->mhd);
+        if (status == 413)
+            http_conn_last_words(c, 413, "request_too_large",
+                                 "Content-Length is larger than any body accepted.");
+        else if (status)
+            http_conn_last_words(c, 400, "invalid_request",
+                                 "Content-Length must be digits and nothing else.");
+    }
 }
 
 /* ---- routes ---- */
@@ -315,7 +361,7 @@ static enum MHD_Result check_headers(struct http_request *r, const char *method,
     if (r->gone)
         return MHD_NO;
     if (h.chunked || length)
-        http_wait_start(s, &s->body, &r->conn->wait);
+        http_conn_await_body(r->conn);
     return MHD_YES;
 }
 
@@ -339,9 +385,11 @@ static enum MHD_Result begin(struct http_conn *c, const char *url, const char *m
     r->url = path_of(url);
     c->request = r;
     c->served = true;
+    if (list_linked(&c->in_headers))
+        list_remove(&c->in_headers);
     c->server->n_seen++;
     http_wait_stop(&c->wait);
-    http_take_id(r, http_header(r, "x-request-id"));
+    http_take_id(r->id, http_header(r, "x-request-id"));
     return check_headers(r, method, version);
 }
 
@@ -415,8 +463,7 @@ enum MHD_Result http_on_access(void *server, struct MHD_Connection *mhd, const c
                                const char *method, const char *version, const char *data,
                                size_t *size, void **request)
 {
-    struct http_conn *c =
-        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
+    struct http_conn *c = conn_of(mhd);
     if (!c || c->dead)
         return MHD_NO;
     if (!*request)

@@ -329,6 +329,29 @@ static void two_framings_of_a_body_are_refused(void **state)
     close(fd);
 }
 
+static void a_content_length_that_is_no_number_is_refused_once(void **state)
+{
+    int fd = client("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: +5\r\n\r\nhello");
+    const char *r = answer(fd, NULL);
+    assert_contains(r, "HTTP/1.1 400 ");
+    assert_contains(r, "{\"error\":");
+    assert_null(strstr(r + 1, "HTTP/1.1 "));
+    close(fd);
+}
+
+static void a_client_that_leaves_half_way_through_its_body_is_forgotten_soon(void **state)
+{
+    close(client("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhel"));
+    struct http_stats s = {0};
+    for (int i = 0; i < 3000 && !(s.requests && !s.connections_open); i++) {
+        uv_run(&t.loop, UV_RUN_NOWAIT);
+        usleep(1000);
+        http_get_stats(t.server, &s);
+    }
+    assert_int_equal(s.requests, 1);
+    assert_int_equal(s.connections_open, 0);
+}
+
 static void a_port_in_use_is_named(void **state)
 {
     struct http_config c = config();
@@ -372,6 +395,8 @@ int main(void)
         with_server(an_aborted_stream_does_not_look_whole),
         cmocka_unit_test(closing_the_server_ends_what_waits),
         with_server(two_framings_of_a_body_are_refused),
+        with_server(a_content_length_that_is_no_number_is_refused_once),
+        with_server(a_client_that_leaves_half_way_through_its_body_is_forgotten_soon),
         with_server(a_port_in_use_is_named),
         with_server(a_host_that_does_not_exist_is_named),
         cmocka_unit_test(error_texts_are_json_whatever_the_message),

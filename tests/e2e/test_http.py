@@ -352,6 +352,38 @@ def test_bodies_over_the_limit_are_refused():
         assert server.counts()["begun"] == 1
 
 
+@pytest.mark.parametrize("status, length", [(400, v) for v in [b"+5", b"5, 5", b"-1", b"0x1d", b"", b"5 ", b"2 9", b"5x", b"9" * 20 + b"x"]]
+                         + [(413, v) for v in [b"18446744073709551616", b"9" * 20, b"9" * 3000]])
+@pytest.mark.parametrize("before", [b"", GET % b"/static"])
+def test_a_content_length_that_is_no_number_gets_one_refusal_and_the_close(server, status, length, before):
+    refused = b"POST /v1/echo HTTP/1.1\r\nHost: a\r\nX-Request-Id: mine\r\nContent-Length: %s\r\n\r\nhello" % length
+    with server.connect() as other, server.connect() as s:
+        other.sendall(HEAD + b"Content-Length: 5\r\n")  # headers under way: not the one that is meant
+        s.sendall(before)
+        if before:
+            read_until(s, b"hello\n")
+        s.sendall(refused + SMUGGLED)
+        data = read_all(s)
+        assert data.count(b"HTTP/1.1 ") == data.count(b"Content-Length: ") == 1, data
+        r = Reply(data)
+        assert r.status == status and r.headers["connection"] == "close" and r.headers["x-request-id"] == "mine"
+        assert r.error()["code"] == {400: "invalid_request", 413: "request_too_large"}[status]
+        assert len(r.body) == int(r.headers["content-length"])
+        other.sendall(b"\r\nhello")
+        assert read_until(other, b"hello").startswith(b"HTTP/1.1 200")
+    c = server.wait(lambda c: c["connections"] == 1)
+    assert c["begun"] == 1
+
+
+def test_lengths_and_ids_that_come_in_pieces_are_refused_as_well(server):
+    with server.connect() as s:
+        for piece in [b"POST /v1/echo HTTP/1.1\r\n", b"Host: a\r\nContent-Length: +", b"5\r\n", b"X: y\r\n\r\n"]:
+            s.sendall(piece)
+            time.sleep(0.02)
+        r = Reply(read_all(s))
+    assert r.status == 400 and r.error()["code"] == "invalid_request"
+
+
 def test_chunked_bodies_over_the_limit_are_cut_off():
     with serving(body=100_000) as server:
         chunk = b"8000\r\n" + b"c" * 0x8000 + b"\r\n"
@@ -595,6 +627,41 @@ def test_a_client_that_leaves_while_sending_is_forgotten(server, leave):
         LEAVE[leave](s)
     c = server.wait(lambda c: c["connections"] == 1)
     assert c["begun"] == 0
+
+
+PIECES = [b"GET /st", HEAD + b"Content-Length: 99\r\n\r\nabc", HEAD + b"Content-Length: 8\r\n\r\nabc", HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\nab"]
+
+
+@pytest.mark.parametrize("end", ["close", "half_close"])
+@pytest.mark.parametrize("piece", PIECES)
+def test_a_client_that_leaves_within_a_request_does_not_live_until_its_deadline(end, piece):
+    with serving(header_ms=30000, body_ms=30000) as server:
+        clients = [server.connect() for _ in range(100)]
+        for s in clients:
+            s.sendall(piece)
+            LEAVE[end](s)
+        c = server.wait(lambda c: c["connections"] == 1, 8)
+        assert c["begun"] == 0
+
+
+def test_a_half_close_right_behind_a_whole_body_does_not_lose_the_answer(server):
+    body = b"x" * 300_000
+    for _ in range(20):
+        with server.connect() as s:
+            s.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            s.shutdown(socket.SHUT_WR)
+            assert Reply(read_all(s)).body == body
+
+
+def test_a_body_may_take_many_looks_at_its_client():
+    with serving(body_ms=2500) as server, server.connect() as s:
+        s.sendall(HEAD + b"Content-Length: 5\r\n\r\nhel")
+        time.sleep(1.8)
+        s.sendall(b"lo")
+        assert read_until(s, b"hello").startswith(b"HTTP/1.1 200")
+        s.sendall(HEAD + b"Content-Length: 5\r\n\r\nhel")
+        start = time.monotonic()
+        assert Reply(read_all(s)).status == 408 and 2.4 < time.monotonic() - start < 3.5
 
 
 def test_an_end_of_file_right_behind_a_piece_of_a_request_is_not_missed(server):
