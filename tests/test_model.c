@@ -5,8 +5,12 @@
 
 enum { N_TYPES = 44 }; /* ggml's numbers and some that mean nothing */
 
-static const uint32_t matrix_types[] = {0, 1, 3, 8, 30};
+static const uint32_t matrix_types[] = {0, 1, 2, 3, 6, 7, 8, 30};
 static const size_t n_matrix_types = sizeof matrix_types / sizeof *matrix_types;
+
+/* Wide enough for the types whose blocks have 256 values */
+static const uint32_t wide_types[] = {12, 13, 14};
+static const struct model_sizes model_wide = {8, 256, 256, 16, 4, 16, true};
 
 static void tiny(struct gguf_build *b, uint32_t type)
 {
@@ -60,6 +64,36 @@ static void a_tiny_model_runs_with_matrices_of_every_type(void **state)
             fail_msg("type %u: %s", matrix_types[t], e.msg);
         build_free(&b);
     }
+    for (size_t t = 0; t < sizeof wide_types / sizeof *wide_types; t++) {
+        struct gguf_build b = {0};
+        struct err e = {0};
+        build_model(&b, &model_wide, wide_types[t]);
+        fill_model(&b);
+        if (!model_rig_run(b.file.data, b.file.len, &e))
+            fail_msg("type %u: %s", wide_types[t], e.msg);
+        build_free(&b);
+    }
+}
+
+static void a_norm_of_the_widest_blocks_is_refused(void **state)
+{
+    struct gguf_build b = {0};
+    build_model(&b, &model_wide, 14);
+    fill_model(&b);
+    for (int i = 0; i < (int)b.n_tensors; i++) {
+        struct entry y = entry_at(&b, i);
+        uint64_t width;
+        memcpy(&width, y.dims, sizeof width);
+        for (size_t t = 0; y.n_dims == 1 && width == 256 && t < 3; t++) {
+            struct err e = {0};
+            memcpy(y.dims + 8, &wide_types[t], 4);
+            assert_false(model_rig_run(b.file.data, b.file.len, &e));
+            assert_contains(e.msg, y.name);
+            assert_contains(e.msg, "expected F32");
+            memset(y.dims + 8, 0, 4);
+        }
+    }
+    build_free(&b);
 }
 
 static void a_quantised_norm_or_bias_is_refused_by_name(void **state)
@@ -158,6 +192,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_tiny_model_runs_with_matrices_of_every_type),
         cmocka_unit_test(a_quantised_norm_or_bias_is_refused_by_name),
+        cmocka_unit_test(a_norm_of_the_widest_blocks_is_refused),
         cmocka_unit_test(any_type_of_any_tensor_runs_or_is_refused),
         cmocka_unit_test(any_dim_of_any_tensor_runs_or_is_refused),
         cmocka_unit_test(odd_sizes_run_or_are_refused),
