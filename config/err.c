@@ -7,19 +7,19 @@
 #include <stdio.h>
 #include <string.h>
 
-/* vsnprintf may have cut inside a character. */
-static void trim_cut(char *s, size_t cap)
+/* `len` is what the whole message would have: where it did not fit, vsnprintf may have cut
+ * inside a character. */
+static void trim_cut(struct err *e, size_t len)
 {
-    size_t n = strlen(s);
-    if (n + 1 == cap)
-        s[utf8_uncut(s, n)] = '\0';
+    if (len >= sizeof e->msg)
+        e->msg[utf8_uncut(e->msg, sizeof e->msg - 1)] = '\0';
 }
 
 static void fill(struct err *e, enum err_code code, const char *fmt, va_list ap)
 {
     e->code = code;
-    vsnprintf(e->msg, sizeof e->msg, fmt, ap);
-    trim_cut(e->msg, sizeof e->msg);
+    int len = vsnprintf(e->msg, sizeof e->msg, fmt, ap);
+    trim_cut(e, len > 0 ? (size_t)len : 0);
 }
 
 bool err_set(struct err *e, enum err_code code, const char *fmt, ...)
@@ -58,7 +58,7 @@ bool err_prefix(struct err *e, const char *fmt, ...)
     vsnprintf(e->msg, sizeof e->msg, fmt, ap);
     va_end(ap);
     size_t n = strlen(e->msg);
-    snprintf(e->msg + n, sizeof e->msg - n, ": %s", old);
-    trim_cut(e->msg, sizeof e->msg);
+    int more = snprintf(e->msg + n, sizeof e->msg - n, ": %s", old);
+    trim_cut(e, n + (size_t)more);
     return false;
 }
