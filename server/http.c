@@ -241,6 +241,7 @@ static void init_waits(struct http_server *s)
     http_wait_list_init(&s->writing, (uint64_t)c->slow_reader_ms / 4, http_writing_expired);
     http_wait_list_init(&s->dying, 1000, http_conn_dying_expired);
     http_wait_list_init(&s->lingering, 2000, http_linger_expired);
+    http_wait_list_init(&s->trimming, 1000, http_trim_expired);
     list_init(&s->connections);
     list_init(&s->lingerers);
     list_init(&s->roomy);

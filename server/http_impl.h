@@ -24,6 +24,7 @@ enum {
     HTTP_POOL = 64 << 10,        /* libmicrohttpd's memory of a connection: headers and chunks */
     HTTP_MAX_HEADERS = 32 << 10, /* half of it, so that the reply's headers always fit */
     HTTP_MAX_DISCARD = 64 << 10, /* a refused body up to this is read, to keep the connection */
+    HTTP_LARGE = 1 << 20,        /* bodies and replies after which the heap is trimmed */
     HTTP_SMALL_REPLY = 64 << 10, /* up to this a reply is sent whatever waits */
     HTTP_MAX_LINGERING = 128,    /* closed connections whose last bytes we still take */
     HTTP_ID_MAX = 128,
@@ -60,7 +61,8 @@ struct http_server {
     uv_prepare_t before_poll;
     uv_check_t after_poll;
     int n_handles; /* of those five, not yet closed; the server is freed at 0 */
-    struct http_wait_list idle, body, writing, dying, lingering;
+    struct http_wait_list idle, body, writing, dying, lingering, trimming;
+    struct http_wait trim; /* the heap, a second after the first large thing was freed */
     struct list connections, lingerers, in_headers;
     struct list roomy; /* streams whose on_room is called after MHD_run */
     int n_connections, n_lingering, n_requests;
@@ -107,6 +109,7 @@ struct http_request {
     const struct http_route *route;
     enum http_state state;
     bool handled;                 /* the handler was called, so on_done is owed */
+    bool large;                   /* its body or reply was */
     bool gone;                    /* the client left or was cut: nothing is sent any more */
     struct MHD_Response *refusal; /* waits for the body's end */
     int refusal_status;
@@ -155,6 +158,7 @@ enum MHD_Result http_on_access(void *server, struct MHD_Connection *, const char
                                size_t *size, void **request);
 void http_on_completed(void *server, struct MHD_Connection *, void **request,
                        enum MHD_RequestTerminationCode);
+void http_trim_expired(struct http_server *, struct http_wait *);
 size_t http_unescape(void *cls, struct MHD_Connection *, char *s);
 void *http_on_request_line(void *server, const char *uri, struct MHD_Connection *);
 /* Last words to every connection whose Content-Length libmicrohttpd will not take. */

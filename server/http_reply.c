@@ -134,6 +134,7 @@ static void reply_with(struct http_request *r, int status, const char *content_t
         m = MHD_create_response_from_buffer(n, body, mode);
         r->reply_bytes = m ? n : 0;
         s->reply_bytes += r->reply_bytes;
+        r->large |= n > HTTP_LARGE;
         reply(r, status, content_type, m);
     }
     if (!m && mode == MHD_RESPMEM_MUST_FREE)

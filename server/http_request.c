@@ -1,3 +1,4 @@
+#include "heap_trim.h"
 #include "http_impl.h"
 #include "log.h"
 
@@ -415,6 +416,7 @@ static enum MHD_Result take_body(struct http_request *r, const char *data, size_
         return MHD_NO;
     }
     s->body_bytes += n;
+    r->large |= r->body.len > HTTP_LARGE;
     return MHD_YES;
 }
 
@@ -477,6 +479,19 @@ enum MHD_Result http_on_access(void *server, struct MHD_Connection *mhd, const c
 
 /* ---- the end ---- */
 
+void http_trim_expired(struct http_server *s, struct http_wait *w)
+{
+    heap_trim_start(s->loop);
+}
+
+/* What a request that is over had made may leave holes. One that left may have had anything. */
+static void trim_after(const struct http_request *r)
+{
+    struct http_server *s = r->conn->server;
+    if ((r->large || r->gone) && !list_linked(&s->trim.node))
+        http_wait_start(s, &s->trimming, &s->trim);
+}
+
 void http_on_completed(void *server, struct MHD_Connection *mhd, void **request,
                        enum MHD_RequestTerminationCode code)
 {
@@ -498,6 +513,7 @@ void http_on_completed(void *server, struct MHD_Connection *mhd, void **request,
         MHD_destroy_response(r->refusal);
     http_drop_body(r);
     c->server->reply_bytes -= r->reply_bytes;
+    trim_after(r);
     buf_free(&r->headers);
     buf_free(&r->queue);
     free(r);

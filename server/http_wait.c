@@ -47,7 +47,8 @@ static void expire_due(struct http_server *s, struct http_wait_list *l)
 void http_wait_on_timer(uv_timer_t *t)
 {
     struct http_server *s = t->data;
-    struct http_wait_list *lists[] = {&s->idle, &s->body, &s->writing, &s->dying, &s->lingering};
+    struct http_wait_list *lists[] = {&s->idle,  &s->body,      &s->writing,
+                                      &s->dying, &s->lingering, &s->trimming};
     uint64_t next = UINT64_MAX;
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         expire_due(s, lists[i]);
