@@ -5,6 +5,7 @@
  * SIGINT drains, the second quits. */
 #include "api.h"
 #include "commands.h"
+#include "heap_trim.h"
 #include "http.h"
 #include "loaded_model.h"
 #include "log.h"
@@ -231,6 +232,7 @@ int cmd_serve(int argc, char **argv)
         settings_free(&s.settings);
         return 2;
     }
+    heap_trim_setup();
     signal(SIGPIPE, SIG_IGN);
     open_handles(&s);
     if (open_api(&s, &e) && open_http(&s, &e)) {

@@ -5,6 +5,16 @@
 #include <malloc.h>
 #endif
 
+enum { MOST_KEPT = 2 << 20 };
+
+void heap_trim_setup(void)
+{
+#ifdef __GLIBC__
+    mallopt(M_TRIM_THRESHOLD, MOST_KEPT);
+    mallopt(M_MXFAST, 0); /* what is freed joins its neighbours at once, up to the arena's end */
+#endif
+}
+
 static void trim(uv_work_t *work)
 {
 #ifdef __GLIBC__

@@ -7,6 +7,9 @@
 
 #include <uv.h>
 
+/* Once, before there are threads: free memory at an arena's end goes back by itself. malloc's own
+ * bound for that grows with what is allocated, to 64 MiB an arena, which no asking trims. */
+void heap_trim_setup(void);
 /* Asks it on a pool thread; costs milliseconds there. Loop thread. */
 void heap_trim_start(uv_loop_t *);
 
