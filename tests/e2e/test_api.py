@@ -567,6 +567,16 @@ def test_the_queue_is_bounded():
         assert s.all_pages_are_back()
 
 
+def test_the_queue_counts_what_bodies_become():
+    with Tokend("--max-model-len", "512", "--max-num-seqs", "8", "--max-queue-len", "8") as s:
+        body = {"prompt": [[5] * 100] * 4, "n": 2, "max_tokens": 40, "ignore_eos": True}
+        with ThreadPoolExecutor(16) as pool:
+            all_of = list(pool.map(lambda _: s.http.post("/v1/completions", json=body), range(16)))
+        assert {r.status_code for r in all_of} == {200, 429}
+        e = refused(s.http.post("/v1/completions", json={**body, "n": 5}), 400, param="n")
+        assert "at most 16" in e["message"]
+
+
 def test_sigterm_lets_streams_end_and_refuses_new_ones():
     with Tokend("--max-model-len", "512", "--drain-timeout", "60") as s:
         with s.http.stream("POST", "/v1/completions", json={**LONG, "max_tokens": 60, "stream": True}) as r:
