@@ -154,7 +154,8 @@ bool tokenizer_adds_eos(const struct tokenizer *t)
 }
 bool token_list_add(struct token_list *l, int32_t id)
 {
-    l->ids = realloc(l->ids, (l->n + 1) * sizeof *l->ids);
+    if ((l->n & (l->n - 1)) == 0) /* doubled when full */
+        l->ids = realloc(l->ids, (l->n ? 2 * l->n : 1) * sizeof *l->ids);
     l->ids[l->n++] = id;
     return true;
 }
