@@ -101,9 +101,11 @@ static inline void model_rig_step(struct backend *b, struct model *m, int n_voca
     model_forward(m);
     if (!b->ops->submit(b, &e))
         abort();
-    volatile float sum = 0;
+    float sum = 0;
     for (int i = 0; i < n_vocab; i++)
         sum += model_logits(m, 0)[i];
+    volatile float read = sum; /* so that every logit is */
+    (void)read;
 }
 
 /* False and *e where the file is refused. Pages are small and one: a model's size is bounded by
