@@ -7,20 +7,28 @@ build_packages="gcc libc6-dev meson ninja-build pkg-config libmicrohttpd-dev lib
 need_packages() {
     local missing=() p sudo=()
     for p in "$@"; do
-        dpkg -s "$p" 2>/dev/null | grep -q '^Status: install ok installed' || missing+=("$p")
+        [ "$(dpkg-query -W -f '${Status}' "$p" 2>/dev/null)" = "install ok installed" ] || missing+=("$p")
     done
     [ ${#missing[@]} -gt 0 ] || return 0
-    [ "$(id -u)" = 0 ] || sudo=(sudo)
+    if [ "$(id -u)" != 0 ]; then
+        sudo=(sudo)
+        command -v sudo >/dev/null || {
+            echo "missing packages; as root: apt-get install ${missing[*]}" >&2
+            return 1
+        }
+    fi
     echo "installing: ${missing[*]}" >&2
     "${sudo[@]}" apt-get update -qq >&2
     "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
         apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2
 }
 
-# build_tokend DIR [meson options]: configures once, then builds.
+# build_tokend DIR [meson options]: configures, or configures anew for what was installed since
+# and for other options, then builds.
 build_tokend() {
     local dir=$1
     shift
-    [ -f "$dir/build.ninja" ] || meson setup "$dir" "$@" >&2
+    [ ! -f "$dir/build.ninja" ] || set -- --reconfigure "$@"
+    meson setup "$dir" "$@" >&2
     ninja -C "$dir" >&2
 }

@@ -3,6 +3,7 @@
 # fetches the default model, asks one question and goes on serving until interrupted.
 #   --once      stop after the answer
 #   --port N    default 8000
+# The server takes its other settings from TOKEND_* variables as always; the key, too.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . config/packages.sh
@@ -23,7 +24,7 @@ build_tokend build
 model=$(bash config/model.sh)
 
 log=$(mktemp)
-build/tokend serve "$model" --port "$port" 2>"$log" &
+build/tokend serve "$model" --port "$port" --log-level info --log-format text 2>"$log" &
 server=$!
 trap 'kill $server 2>/dev/null || true; wait $server 2>/dev/null || true; rm -f "$log"' EXIT
 until grep -q "listening on" "$log"; do
@@ -39,8 +40,9 @@ request='{"messages": [{"role": "user", "content": "Why is the sky blue? Answer 
           "stream": true, "temperature": 0, "max_tokens": 64}'
 echo
 echo "\$ curl -N http://127.0.0.1:$port/v1/chat/completions -H 'Content-Type: application/json' -d '$request'"
-curl -sSN --fail-with-body "http://127.0.0.1:$port/v1/chat/completions" \
-    -H 'Content-Type: application/json' -d "$request" |
+curl -sSN --noproxy '*' --fail-with-body "http://127.0.0.1:$port/v1/chat/completions" \
+    -H 'Content-Type: application/json' -H "Authorization: Bearer ${TOKEND_API_KEY:-none}" \
+    -d "$request" |
     sed -un 's/^data: .*"content": *"\(\([^"\\]\|\\.\)*\)".*/\1/p' |
     while IFS= read -r piece; do printf '%b' "$piece"; done
 echo
