@@ -250,8 +250,10 @@ static bool read_file(struct settings *s, const char *path, struct err *e)
 {
     json_error_t je;
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &je);
-    if (!root)
+    if (!root && je.line > 0)
         return err_set(e, ERR_INVALID, "--config %s: %s (line %d)", path, je.text, je.line);
+    if (!root)
+        return err_set(e, ERR_INVALID, "--config: %s", je.text);
     bool ok = json_is_object(root) ||
               err_set(e, ERR_INVALID, "--config %s: expected a JSON object of settings", path);
     const char *key;

@@ -312,7 +312,9 @@ static void choose_route(struct http_request *r, const char *method)
                          nearest_route(s, r->url));
     else if (!authorized(r))
         http_reply_error(r, 401, "invalid_api_key", NULL, 0,
-                         "A key is needed: send the header \"Authorization: Bearer KEY\".");
+                         "%s: send the server's own in the header \"Authorization: Bearer KEY\".",
+                         http_header(r, MHD_HTTP_HEADER_AUTHORIZATION) ? "This key is wrong"
+                                                                       : "A key is needed");
 }
 
 /* libmicrohttpd has checked that it is a number. */

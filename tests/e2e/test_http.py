@@ -329,6 +329,7 @@ def test_the_key_guards_all_but_open_routes():
             r = server.ask("/v1/delay", headers=f"Authorization: {auth}\r\n" if auth else "")
             assert r.status == 401 and r.headers["www-authenticate"] == "Bearer", auth
             assert r.error()["code"] == "invalid_api_key" and r.error()["type"] == "authentication_error"
+            assert ("This key is wrong" if auth else "A key is needed") in r.error()["message"]
         for auth in ["Bearer secret", "bearer  secret"]:
             assert server.ask("/delay?ms=1", headers=f"Authorization: {auth}\r\n").status == 200
         assert server.ask("/v1/echo", "POST", body=b"x" * 1_000_000).status == 401
