@@ -13,7 +13,6 @@ void histogram_format(struct buf *out, const char *name, const char *labels,
                       const struct histogram *h)
 {
     uint64_t below = 0;
-    buf_addf(out, "# TYPE %s histogram\n", name);
     for (int i = 0; i < h->n; i++) {
         below += h->counts[i];
         buf_addf(out, "%s_bucket{%s,le=\"%.9g\"} %llu\n", name, labels, h->bounds[i],

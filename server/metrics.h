@@ -17,6 +17,7 @@ struct histogram {
     double sum;
 };
 void histogram_add(struct histogram *, double value, uint64_t times);
+/* The series; HELP and TYPE are the caller's. */
 void histogram_format(struct buf *, const char *name, const char *labels, const struct histogram *);
 
 enum metric_end { END_STOP, END_LENGTH, END_ABORT, END_ERROR, N_METRIC_ENDS };
