@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import openai
 import pytest
 
-from tokend import MODEL, Tokend
+from tokend import MODEL, Tokend, events, megabytes, refused, user
 
 COUNT = "Count from 1 to 20 as: 1, 2, 3, …"
 
@@ -28,34 +28,6 @@ def server():
 @pytest.fixture(scope="module")
 def sdk(server):
     return openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
-
-
-def user(text):
-    return [{"role": "user", "content": text}]
-
-
-def events(text):
-    """The JSON of each event; checks the form of every line."""
-    out = []
-    parts = text.split("\n\n")
-    assert parts.pop() == ""
-    assert parts.pop() == "data: [DONE]"
-    for p in parts:
-        assert p.startswith("data: {") and "\n" not in p
-        out.append(json.loads(p[6:]))
-    return out
-
-
-def refused(r, status=400, param=None, code=None):
-    assert r.status_code == status, r.text
-    e = r.json()["error"]
-    assert isinstance(e["message"], str) and e["message"]
-    assert set(e) >= {"message", "type", "param", "code"}
-    if param:
-        assert e["param"] == param, e
-    if code:
-        assert e["code"] == code, e
-    return e
 
 
 # ---------------------------------------------------------------- before the first request
@@ -298,11 +270,6 @@ def test_rendering_tells_what_a_request_becomes(server):
     assert "hi<|im_end|>" in text and post("/tokenize", content=text, parse_special=True)["tokens"] == chat
     refused(server.http.post("/v1/chat/completions/render", json={"messages": "hi"}))
     refused(server.http.post("/apply-template", json={"model": "x", "messages": user("hi")}), 404)
-
-
-def megabytes(server):
-    with open(f"/proc/{server.process.pid}/statm") as f:
-        return int(f.read().split()[1]) * os.sysconf("SC_PAGESIZE") >> 20
 
 
 plain_memory = pytest.mark.skipif("TOKEND_SANITIZED" in os.environ, reason="a sanitizer keeps freed memory")

@@ -1,4 +1,6 @@
-"""A tokend of a test's own: started on a free port, watched through its metrics, stopped."""
+"""A tokend of a test's own: started on a free port, watched through its metrics, stopped; and
+what tests of its API share."""
+import json
 import os
 import re
 import signal
@@ -94,3 +96,36 @@ class Tokend:
     def request_bytes(self, path, body: bytes):
         return (f"POST {path} HTTP/1.1\r\nHost: {self.host}\r\nContent-Type: application/json\r\n"
                 f"Content-Length: {len(body)}\r\n\r\n").encode() + body
+
+
+def user(text):
+    return [{"role": "user", "content": text}]
+
+
+def events(text):
+    """The JSON of each event; checks the form of every line."""
+    out = []
+    parts = text.split("\n\n")
+    assert parts.pop() == ""
+    assert parts.pop() == "data: [DONE]"
+    for p in parts:
+        assert p.startswith("data: {") and "\n" not in p
+        out.append(json.loads(p[6:]))
+    return out
+
+
+def refused(r, status=400, param=None, code=None):
+    assert r.status_code == status, r.text
+    e = r.json()["error"]
+    assert isinstance(e["message"], str) and e["message"]
+    assert set(e) >= {"message", "type", "param", "code"}
+    if param:
+        assert e["param"] == param, e
+    if code:
+        assert e["code"] == code, e
+    return e
+
+
+def megabytes(server):
+    with open(f"/proc/{server.process.pid}/statm") as f:
+        return int(f.read().split()[1]) * os.sysconf("SC_PAGESIZE") >> 20
