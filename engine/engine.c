@@ -102,13 +102,13 @@ static void count_memory(struct engine *e, struct memory_needs *m)
 
 /* Plans with the weights as the file has them, before they take the memory that may lack; the
  * context is one that the final plan does not exceed. */
-static bool plan_before_loading(struct engine *e, const struct gguf *g, int *len, struct err *err)
+static bool plan_before_loading(struct engine *e, const struct weights *w, int *len,
+                                struct err *err)
 {
     struct memory_needs needs;
     struct memory_plan plan;
     count_memory(e, &needs);
-    for (uint64_t i = 0; i < gguf_n_tensors(g); i++)
-        needs.weights += gguf_tensor_at(g, i)->bytes; /* each within the file, which they share */
+    needs.weights += weights_bytes(w);
     if (!planner_pool(&e->config, *len, &needs, &plan, err))
         return false;
     *len = plan.max_model_len;
@@ -139,23 +139,27 @@ static bool take_kv(struct engine *e, int wanted_len, struct err *err)
     return true;
 }
 
-static bool load_model(struct engine *e, const struct gguf *g, struct err *err)
+static bool load_model(struct engine *e, const struct model_file *file, struct err *err)
 {
     struct engine_info *info = &e->info;
+    const struct model_spec *spec = model_file_spec(file, err);
+    const struct weights *weights = spec ? model_file_weights(file, err) : NULL;
     int len;
-    if (!model_spec_from_gguf(g, &info->spec, err) ||
-        !planner_context(&e->config, &info->spec, &len, err) || !open_backend(e, len, err))
+    if (!weights)
+        return false;
+    info->spec = *spec;
+    if (!planner_context(&e->config, &info->spec, &len, err) || !open_backend(e, len, err))
         return false;
     info->backend = e->backend_name;
     info->kv_dtype = e->config.kv_dtype;
     if (e->config.kv_dtype_auto)
-        info->kv_dtype = model_is_f32(g) ? DTYPE_F32 : DTYPE_F16;
+        info->kv_dtype = weights_all_f32(weights) ? DTYPE_F32 : DTYPE_F16;
     info->max_num_seqs = e->config.max_num_seqs;
     info->max_num_batched_tokens = e->config.max_num_batched_tokens;
     info->block_size = e->config.block_size;
-    return plan_before_loading(e, g, &len, err) &&
-           (e->model = model_load(e->backend, g, &info->spec, len, err)) && take_scratch(e, err) &&
-           take_kv(e, len, err);
+    return plan_before_loading(e, weights, &len, err) &&
+           (e->model = model_load(e->backend, weights, &info->spec, len, err)) &&
+           take_scratch(e, err) && take_kv(e, len, err);
 }
 
 static bool open_pages(struct engine *e, struct err *err)
@@ -201,7 +205,7 @@ static bool start_thread(struct engine *e, struct err *err)
     return e->thread_runs || err_set(err, ERR_IO, "engine thread: %s", strerror(code));
 }
 
-struct engine *engine_open(const struct engine_config *c, const struct gguf *g,
+struct engine *engine_open(const struct engine_config *c, const struct model_file *file,
                            void (*wake)(void *arg), void *arg, struct err *err)
 {
     if (!check_config(c, err))
@@ -219,7 +223,7 @@ struct engine *engine_open(const struct engine_config *c, const struct gguf *g,
         free(e);
         return NULL;
     }
-    if (load_model(e, g, err) && open_pages(e, err) && start_thread(e, err))
+    if (load_model(e, file, err) && open_pages(e, err) && start_thread(e, err))
         return e;
     engine_free(e);
     return NULL;

@@ -14,7 +14,7 @@
 #define TOKEND_ENGINE_H
 
 #include "err.h"
-#include "model_spec.h"
+#include "model_file.h"
 #include "sampling.h"
 
 #include <stdatomic.h>
@@ -96,9 +96,10 @@ struct request *request_new(int32_t *prompt, int n_prompt, int n_choices,
                             const struct sampling_params *params);
 void request_free(struct request *);
 
-/* Opens model, backend and pool, and starts the thread. `wake(arg)` is called on the engine
+/* Loads the model onto a backend, opens the pool, and starts the thread; the model file may be
+ * closed afterwards. `wake(arg)` is called on the engine
  * thread when the outbox gets its first entry, or the engine dies; it must only signal. */
-struct engine *engine_open(const struct engine_config *, const struct gguf *,
+struct engine *engine_open(const struct engine_config *, const struct model_file *,
                            void (*wake)(void *arg), void *arg, struct err *e);
 /* Stops after the current step. Requests in flight end as cancelled: when it returns, `ended`
  * is set on every request that was submitted and not freed. NULL is fine. */

@@ -94,6 +94,9 @@ void gguf_close(struct gguf *g)
         return;
     if (g->mapped)
         munmap((void *)g->bytes, g->size);
+    for (int i = 0; i < g->n_parts; i++)
+        gguf_close(g->parts[i]);
+    free(g->parts);
     free(g->key_index.by_name);
     free(g->tensor_index.by_name);
     free(g->keys);

@@ -58,6 +58,12 @@ struct gguf *gguf_open(const char *path, struct err *e);
 struct gguf *gguf_open_memory(const void *bytes, size_t n, struct err *e);
 void gguf_close(struct gguf *); /* NULL is fine */
 
+/* A model that is split over files NAME-00001-of-0000N.gguf: opens the others beside the first,
+ * checks that each is the part that its name says, and adds their tensors to g's. Does nothing
+ * for a file that is not split. */
+bool gguf_join_parts(struct gguf *g, struct err *e);
+bool gguf_is_whole(const struct gguf *); /* not split, or joined */
+
 const char *gguf_path(const struct gguf *);
 uint64_t gguf_file_bytes(const struct gguf *);
 

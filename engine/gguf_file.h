@@ -1,5 +1,5 @@
 /* gguf_file.h: inside of a GGUF file, shared by gguf.c (open, close), gguf_parse.c, gguf_get.c
- * (getters) and gguf_types.c. */
+ * (getters), gguf_split.c and gguf_types.c. */
 #ifndef TOKEND_GGUF_FILE_H
 #define TOKEND_GGUF_FILE_H
 
@@ -19,6 +19,9 @@ struct gguf_index {
     const struct gguf_str **by_name;
     uint64_t n;
 };
+/* entries: n structs of `stride` bytes that begin with their name. Two of one name are an error. */
+bool gguf_index_build(struct gguf_index *, const void *entries, size_t stride, uint64_t n,
+                      const char *kind, struct err *e);
 /* The entry of this name, or NULL. */
 const void *gguf_index_find(const struct gguf_index *, const char *name);
 
@@ -32,6 +35,8 @@ struct gguf {
     struct gguf_tensor *tensors;
     uint64_t n_keys, n_tensors;
     struct gguf_index key_index, tensor_index;
+    struct gguf **parts; /* the further parts of a split model; their tensors are in ours */
+    int n_parts;
 };
 
 /* Fills keys, tensors and indexes from bytes, all of it checked. */

@@ -108,9 +108,8 @@ static int compare_entries(const void *a, const void *b)
     return compare_names(*(const struct gguf_str *const *)a, *(const struct gguf_str *const *)b);
 }
 
-/* entries: n structs of `stride` bytes that begin with their name. */
-static bool index_build(struct gguf_index *index, const void *entries, size_t stride, uint64_t n,
-                        const char *kind, struct err *e)
+bool gguf_index_build(struct gguf_index *index, const void *entries, size_t stride, uint64_t n,
+                      const char *kind, struct err *e)
 {
     index->by_name = malloc((n ? n : 1) * sizeof *index->by_name);
     if (!index->by_name)
@@ -227,7 +226,7 @@ static bool read_keys(struct reader *r, struct gguf *g, uint64_t n)
             return false;
         g->n_keys = i + 1;
     }
-    return index_build(&g->key_index, g->keys, sizeof *g->keys, n, "key", r->e);
+    return gguf_index_build(&g->key_index, g->keys, sizeof *g->keys, n, "key", r->e);
 }
 
 /* --- tensors --- */
@@ -346,7 +345,7 @@ static bool read_tensors(struct reader *r, struct gguf *g, uint64_t n)
             return false;
         g->n_tensors = i + 1;
     }
-    return index_build(&g->tensor_index, g->tensors, sizeof *g->tensors, n, "tensor", r->e) &&
+    return gguf_index_build(&g->tensor_index, g->tensors, sizeof *g->tensors, n, "tensor", r->e) &&
            place_tensors(r, g);
 }
 

@@ -57,74 +57,76 @@ static enum weight_class class_of(enum dtype t)
 
 struct loader {
     struct model *m;
-    const struct gguf *g;
+    const struct weights *weights;
     struct err *e;
     bool ok; /* the first failure turns it off, and every later call does nothing */
 };
 
-static const struct gguf_tensor *find(struct loader *l, const char *name, int64_t rows,
-                                      int64_t cols, int n_dims)
+static bool find(struct loader *l, const char *name, int64_t rows, int64_t cols,
+                 struct weight_view *out)
 {
-    const int64_t dims[2] = {cols, rows};
-    const struct gguf_tensor *t = l->ok ? gguf_want_tensor(l->g, name, n_dims, dims, l->e) : NULL;
-    l->ok = l->ok && t;
-    return t;
+    *out = (struct weight_view){0};
+    l->ok = l->ok && weights_get(l->weights, name, -1, rows, cols, out, l->e);
+    return l->ok;
 }
 
-static struct weight *give(struct loader *l, const char *name, enum dtype type, int64_t rows,
-                           int64_t cols, const void *data)
+/* Ends the view. */
+static struct weight *give(struct loader *l, struct weight_view *v)
 {
-    struct weight *w = l->m->backend->ops->weight_load(l->m->backend, type, rows, cols, data, l->e);
-    if (!w)
-        l->ok = err_prefix(l->e, "tensor %s", name);
+    struct backend *b = l->m->backend;
+    struct weight *w = NULL;
+    if (l->ok) {
+        w = b->ops->weight_load(b, v->dtype, v->rows, v->cols, v->data, l->e);
+        l->ok = w || err_prefix(l->e, "tensor %s", v->what);
+    }
+    weight_view_free(v);
     return w;
 }
 
 static struct weight *load_vector(struct loader *l, const char *name, int64_t width)
 {
-    const struct gguf_tensor *t = find(l, name, 1, width, 1);
-    if (t && class_of(t->dtype) == CLASS_QUANTISED)
-        l->ok = gguf_err(l->g, l->e, ERR_UNSUPPORTED,
-                         "tensor %s is of type %s, expected F32, F16 or BF16: norms and biases "
-                         "are not quantised",
-                         name, t->type_name);
-    return l->ok ? give(l, name, t->dtype, 1, width, t->data) : NULL;
+    struct weight_view v;
+    if (find(l, name, 1, width, &v) && class_of(v.dtype) == CLASS_QUANTISED)
+        l->ok = err_set(l->e, ERR_UNSUPPORTED,
+                        "tensor %s is of type %s, expected F32, F16 or BF16: norms and biases "
+                        "are not quantised",
+                        v.what, dtype_info(v.dtype)->name);
+    return give(l, &v);
 }
 
 /* A weight of one row is a vector to the backend, which multiplies nothing with it. */
-static const struct gguf_tensor *find_matrix(struct loader *l, const char *name, int64_t rows,
-                                             int64_t cols)
+static bool find_matrix(struct loader *l, const char *name, int64_t rows, int64_t cols,
+                        struct weight_view *v)
 {
-    const struct gguf_tensor *t = find(l, name, rows, cols, 2);
-    if (t && rows < 2)
-        l->ok = gguf_err(l->g, l->e, ERR_UNSUPPORTED, "tensor %s has one row, expected two or more",
-                         name);
-    return l->ok ? t : NULL;
+    if (find(l, name, rows, cols, v) && rows < 2)
+        l->ok =
+            err_set(l->e, ERR_UNSUPPORTED, "tensor %s has one row, expected two or more", v->what);
+    return l->ok;
 }
 
 static struct matrix load_matrix(struct loader *l, const char *name, int64_t rows, int64_t cols)
 {
-    const struct gguf_tensor *t = find_matrix(l, name, rows, cols);
-    if (!t)
-        return (struct matrix){0};
-    return (struct matrix){give(l, name, t->dtype, rows, cols, t->data), class_of(t->dtype)};
+    struct weight_view v;
+    find_matrix(l, name, rows, cols, &v);
+    const enum weight_class class = class_of(v.dtype);
+    return (struct matrix){give(l, &v), class};
 }
 
 /* A quantised tensor as float32 weights: for the partner of a float tensor. */
 static struct matrix load_widened(struct loader *l, const char *name, int64_t rows, int64_t cols)
 {
-    const struct gguf_tensor *t = find_matrix(l, name, rows, cols);
-    if (!t)
-        return (struct matrix){0};
-    float *f = malloc((size_t)rows * (size_t)cols * sizeof *f);
-    if (!f) {
-        l->ok = err_set(l->e, ERR_MEMORY, "tensor %s: no memory to widen it to float32", name);
-        return (struct matrix){0};
+    struct weight_view v;
+    if (find_matrix(l, name, rows, cols, &v)) {
+        float *f = malloc((size_t)rows * (size_t)cols * sizeof *f);
+        if (f)
+            dtype_to_f32(v.dtype, v.data, f, rows * cols);
+        else
+            l->ok = err_set(l->e, ERR_MEMORY, "tensor %s: no memory to widen it to float32", name);
+        free(v.owned);
+        v.data = v.owned = f;
+        v.dtype = DTYPE_F32;
     }
-    dtype_to_f32(t->dtype, t->data, f, rows * cols);
-    struct matrix m = {give(l, name, DTYPE_F32, rows, cols, f), CLASS_FLOAT};
-    free(f);
-    return m;
+    return (struct matrix){give(l, &v), CLASS_FLOAT};
 }
 
 struct tensor_name {
@@ -165,8 +167,8 @@ static void load_attention(struct loader *l, struct layer *y, int i)
 
 static bool is_quantised(const struct loader *l, const char *name)
 {
-    const struct gguf_tensor *t = gguf_find_tensor(l->g, name);
-    return t && t->known && class_of(t->dtype) == CLASS_QUANTISED;
+    enum dtype t;
+    return weights_dtype(l->weights, name, &t) && class_of(t) == CLASS_QUANTISED;
 }
 
 /* Gate and up are multiplied element by element as they are made, in one operation, so they
@@ -219,21 +221,22 @@ static struct rope *load_rope(struct loader *l, float theta, float scale, bool w
     float *factors = malloc((size_t)n * sizeof *factors);
     if (!inv_freq || !factors)
         l->ok = err_set(l->e, ERR_MEMORY, "no memory for %d rotary frequencies", n);
-    const struct gguf_tensor *t = NULL;
-    if (l->ok && with_factors && (t = find(l, "rope_freqs.weight", 1, n, 1)))
-        dtype_to_f32(t->dtype, t->data, factors, n);
+    struct weight_view t = {0};
+    if (with_factors && find(l, "rope_freqs.weight", 1, n, &t))
+        dtype_to_f32(t.dtype, t.data, factors, n);
     for (int i = 0; l->ok && i < n; i++) {
         double f = pow((double)theta, -2.0 * i / s->rope_dims) / (double)scale;
-        if (t && !(isfinite(factors[i]) && factors[i] > 0))
+        if (t.data && !(isfinite(factors[i]) && factors[i] > 0))
             l->ok = err_set(l->e, ERR_INVALID,
                             "tensor rope_freqs.weight: factor %d is %g, "
                             "should be positive",
                             i, (double)factors[i]);
-        inv_freq[i] = (float)(t ? f / (double)factors[i] : f);
+        inv_freq[i] = (float)(t.data ? f / (double)factors[i] : f);
     }
     struct rope_config c = {s->rope_style, s->rope_dims, inv_freq, 1.0f, max_positions};
     if (l->ok)
         l->ok = (rope = l->m->backend->ops->rope_new(l->m->backend, &c, l->e));
+    weight_view_free(&t);
     free(inv_freq);
     free(factors);
     return rope;
@@ -290,8 +293,8 @@ static void take_buffers(struct loader *l)
     m->logits = take_buffer(l, s->n_vocab, NULL, true);
 }
 
-struct model *model_load(struct backend *b, const struct gguf *g, const struct model_spec *s,
-                         int max_positions, struct err *e)
+struct model *model_load(struct backend *b, const struct weights *weights,
+                         const struct model_spec *s, int max_positions, struct err *e)
 {
     struct model *m = calloc(1, sizeof *m);
     if (m)
@@ -311,7 +314,7 @@ struct model *model_load(struct backend *b, const struct gguf *g, const struct m
             .scale = s->attention_scale,
             .window = windowed ? s->window : 0,
         };
-    struct loader l = {m, g, e, true};
+    struct loader l = {m, weights, e, true};
     load_weights(&l);
     load_ropes(&l, max_positions);
     take_buffers(&l);
@@ -433,14 +436,4 @@ struct kv_config model_kv_config(const struct model_spec *s, int block_size, enu
         .block_size = block_size,
         .dtype = kv_dtype,
     };
-}
-
-bool model_is_f32(const struct gguf *g)
-{
-    for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {
-        const struct gguf_tensor *t = gguf_tensor_at(g, i);
-        if (t->n_dims > 1 && t->dims[1] > 1 && !(t->known && t->dtype == DTYPE_F32))
-            return false;
-    }
-    return true;
 }

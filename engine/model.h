@@ -1,7 +1,7 @@
 /* model.h: a model's weights on a backend, and its forward pass.
  *
  * model_load checks every tensor's type and shape (the message names the tensor, what it is
- * and what it should be) and gives the weights to the backend; the file may be closed
+ * and what it should be) and gives the weights to the backend; the files may be closed
  * afterwards. model_forward records one step; the engine thread calls it between step_begin
  * and submit, with step_inputs filled. */
 #ifndef TOKEND_MODEL_H
@@ -9,11 +9,12 @@
 
 #include "backend.h"
 #include "model_spec.h"
+#include "weights.h"
 
 struct model;
 
 /* Also takes the activation buffers. The backend must outlive the model. */
-struct model *model_load(struct backend *, const struct gguf *, const struct model_spec *,
+struct model *model_load(struct backend *, const struct weights *, const struct model_spec *,
                          int max_positions, struct err *e);
 /* Host side only: weights belong to the backend. NULL is fine. */
 void model_free(struct model *);
@@ -29,7 +30,4 @@ const float *model_logits(const struct model *, int i);
 
 /* The shape of this model's KV pool (n_pages left 0). */
 struct kv_config model_kv_config(const struct model_spec *, int block_size, enum dtype kv_dtype);
-/* All matrices of the file are F32. */
-bool model_is_f32(const struct gguf *);
-
 #endif

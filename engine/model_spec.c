@@ -142,12 +142,10 @@ static bool check_whole_model(const struct gguf *g, struct err *e)
     }
     if (!gguf_u32_or(g, "split.count", 1, &parts, e))
         return false;
-    if (parts > 1)
-        return gguf_err(g, e, ERR_UNSUPPORTED,
-                        "one of %" PRIu32 " files of a split model, which is not supported; "
-                        "merge them into one (gguf-split --merge)",
-                        parts);
-    return true;
+    return gguf_is_whole(g) || gguf_err(g, e, ERR_UNSUPPORTED,
+                                        "one of %" PRIu32 " files of a split model without the "
+                                        "others",
+                                        parts);
 }
 
 /* The name goes into answers and logs: valid UTF-8 without control characters. */

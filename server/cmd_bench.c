@@ -331,7 +331,7 @@ static bool measure_all(struct bench *b, const struct bench_options *o, int thre
     return ok;
 }
 
-static bool run_with_threads(const struct bench_options *o, const struct gguf *g, int threads,
+static bool run_with_threads(const struct bench_options *o, const struct model_file *m, int threads,
                              struct err *e)
 {
     const int batch = (int)largest(&o->batch);
@@ -352,7 +352,7 @@ static bool run_with_threads(const struct bench_options *o, const struct gguf *g
     };
     struct bench b = {.json = o->json, .repeat = (int)o->repeat};
     sem_init(&b.news, 0, 0);
-    b.engine = engine_open(&c, g, wake, &b, e);
+    b.engine = engine_open(&c, m, wake, &b, e);
     bool ok = b.engine;
     if (!ok)
         err_prefix(e, "a context of %d tokens, as these tests want", c.max_model_len);
@@ -378,11 +378,11 @@ int cmd_bench(int argc, char **argv)
         fputs(help_text, stdout);
         return 0;
     }
-    struct gguf *g = gguf_open(o.model, &e);
-    bool ok = g;
+    struct model_file *m = model_file_open(o.model, &e);
+    bool ok = m;
     for (int i = 0; ok && i < o.threads.n; i++)
-        ok = run_with_threads(&o, g, (int)o.threads.at[i], &e);
-    gguf_close(g);
+        ok = run_with_threads(&o, m, (int)o.threads.at[i], &e);
+    model_file_close(m);
     if (!ok)
         fprintf(stderr, "tokend bench: %s\n", e.msg);
     return ok ? 0 : 1;

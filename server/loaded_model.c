@@ -90,7 +90,7 @@ bool loaded_model_open(struct loaded_model *m, const struct settings *s, void (*
                        void *arg, struct err *e)
 {
     *m = (struct loaded_model){0};
-    struct gguf *file = gguf_open(s->model, e);
+    struct model_file *file = model_file_open(s->model, e);
     if (!file)
         return false;
     const struct engine_config config = {
@@ -104,9 +104,10 @@ bool loaded_model_open(struct loaded_model *m, const struct settings *s, void (*
         .kv_dtype_auto = !strcmp(s->kv_cache_dtype, "auto"),
         .prefix_caching = s->enable_prefix_caching,
     };
-    bool ok = open_tokenizer(m, file, e) && open_template(m, file, s->chat_template, e) &&
+    bool ok = open_tokenizer(m, model_file_gguf(file), e) &&
+              open_template(m, model_file_gguf(file), s->chat_template, e) &&
               (m->engine = engine_open(&config, file, wake, arg, e));
-    gguf_close(file);
+    model_file_close(file);
     if (!ok)
         loaded_model_free(m);
     return ok;

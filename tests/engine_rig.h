@@ -12,7 +12,7 @@
 
 struct rig {
     unsigned char *bytes;
-    struct gguf *g;
+    struct model_file *file;
     struct engine *e;
     sem_t news;
 };
@@ -39,9 +39,9 @@ static inline void rig_open_bytes(struct rig *r, unsigned char *bytes, size_t n,
     struct err e;
     *r = (struct rig){.bytes = bytes};
     sem_init(&r->news, 0, 0);
-    r->g = gguf_open_memory(bytes, n, &e);
-    if (r->g)
-        r->e = engine_open(c, r->g, rig_wake, r, &e);
+    r->file = model_file_open_memory(bytes, n, &e);
+    if (r->file)
+        r->e = engine_open(c, r->file, rig_wake, r, &e);
     if (!r->e)
         fail_msg("%s", e.msg);
 }
@@ -58,7 +58,7 @@ static inline void rig_open(struct rig *r, const char *file, const struct engine
 static inline void rig_close(struct rig *r)
 {
     engine_close(r->e);
-    gguf_close(r->g);
+    model_file_close(r->file);
     free(r->bytes);
     sem_destroy(&r->news);
 }

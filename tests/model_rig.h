@@ -6,6 +6,7 @@
 
 #include "gguf_build.h"
 #include "model.h"
+#include "model_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,22 +114,22 @@ static inline void model_rig_step(struct backend *b, struct model *m, int n_voca
 static inline bool model_rig_run(const void *bytes, size_t n, struct err *e)
 {
     const struct backend_config bc = {1, MODEL_RIG_ROWS, 1, 1, 1};
-    struct model_spec s;
     struct backend *b = NULL;
     struct model *m = NULL;
-    struct gguf *g = gguf_open_memory(bytes, n, e);
-    bool ok = g && model_spec_from_gguf(g, &s, e) && (b = backend_cpu_open(&bc, e));
+    struct model_file *f = model_file_open_memory(bytes, n, e);
+    const struct model_spec *s = f ? model_file_spec(f, e) : NULL;
+    bool ok = s && (b = backend_cpu_open(&bc, e));
     if (ok) {
-        struct kv_config kv = model_kv_config(&s, 16, DTYPE_F16);
+        struct kv_config kv = model_kv_config(s, 16, DTYPE_F16);
         kv.n_pages = 1;
-        ok = b->ops->kv_open(b, &kv, e) && (m = model_load(b, g, &s, 16, e));
+        ok = b->ops->kv_open(b, &kv, e) && (m = model_load(b, model_file_weights(f, e), s, 16, e));
     }
     if (ok)
-        model_rig_step(b, m, s.n_vocab);
+        model_rig_step(b, m, s->n_vocab);
     model_free(m);
     if (b)
         b->ops->close(b);
-    gguf_close(g);
+    model_file_close(f);
     return ok;
 }
 

@@ -605,9 +605,9 @@ static struct engine *try_open(const struct engine_config *c, struct err *e)
 {
     size_t n = 0;
     unsigned char *bytes = test_read_data(file, &n);
-    struct gguf *g = gguf_open_memory(bytes, n, e);
-    struct engine *engine = engine_open(c, g, NULL, NULL, e);
-    gguf_close(g);
+    struct model_file *f = model_file_open_memory(bytes, n, e);
+    struct engine *engine = engine_open(c, f, NULL, NULL, e);
+    model_file_close(f);
     free(bytes);
     return engine;
 }

@@ -1,0 +1,26 @@
+/* model_file.h: a model by path: what it is, its weights, and what lies beside them.
+ *
+ * A GGUF file, or the first of a split set. Opening reads headers only (the rest is mapped), and
+ * fails where there is nothing to open. A model that we cannot compute opens, too, for `inspect`:
+ * its spec or its weights then say why not. Thread-free after opening. */
+#ifndef TOKEND_MODEL_FILE_H
+#define TOKEND_MODEL_FILE_H
+
+#include "model_spec.h"
+#include "weights.h"
+
+struct model_file;
+
+struct model_file *model_file_open(const char *path, struct err *e);
+/* A GGUF file in memory, which must outlive it (tests, fuzzers). */
+struct model_file *model_file_open_memory(const void *bytes, size_t n, struct err *e);
+void model_file_close(struct model_file *); /* NULL is fine */
+
+/* NULL and *e: not a model that we compute, and why. */
+const struct model_spec *model_file_spec(const struct model_file *, struct err *e);
+const struct weights *model_file_weights(const struct model_file *, struct err *e);
+
+/* The GGUF file, or NULL: it is none. */
+const struct gguf *model_file_gguf(const struct model_file *);
+
+#endif
