@@ -6,7 +6,9 @@
  * Decode: `batch` requests whose `depth` tokens are in the prefix cache generate together.
  * Measured from the last one's first token to the end.
  * Tokens are random and differ between samples, so that nothing else is found in the cache. */
+#include "bench_plot.h"
 #include "commands.h"
+#include "svg_plot.h"
 
 #include "engine.h"
 #include "settings.h"
@@ -25,10 +27,10 @@ struct number_list {
 };
 
 struct bench_options {
-    const char *model;
+    const char *model, *svg;
     struct number_list threads, prompt, generate, depth, batch;
     int64_t repeat;
-    bool json, help;
+    bool json, help, own_depths;
 };
 
 struct bench {
@@ -37,11 +39,7 @@ struct bench {
     uint64_t rng;
     bool json;
     int repeat;
-};
-
-struct scenario {
-    const char *test; /* "prefill" or "decode" */
-    int threads, prompt, generate, depth, batch;
+    struct bench_results *results;
 };
 
 /* --- options --- */
@@ -58,7 +56,10 @@ static const char help_text[] =
     "  --depth LIST      tokens that are in the cache before (0)\n"
     "  --batch LIST      requests that run together (1)\n"
     "  --repeat N        samples of each test (3)\n"
-    "  --json            one JSON object a line and sample, instead of the table\n";
+    "  --json            one JSON object a line and sample, instead of the table\n"
+    "  --svg FILE        also a picture. Not every combination is measured then, but each depth\n"
+    "                    with the first batch size, and decode of each batch size at the first\n"
+    "                    depth; without lists depths 0,512,1024,2048 and batches 1,2,4,8,16,32\n";
 
 static bool parse_list(const char *flag, const char *text, int64_t min, int64_t max,
                        struct number_list *out, struct err *e)
@@ -89,9 +90,13 @@ static bool parse_flag(struct bench_options *o, int argc, char **argv, int *i, s
         struct number_list *list;
         int64_t min, max;
     } flags[] = {
-        {"--threads", &o->threads, 0, 1024},      {"--prompt", &o->prompt, 0, 1 << 24},
-        {"--generate", &o->generate, 0, 1 << 24}, {"--depth", &o->depth, 0, 1 << 24},
-        {"--batch", &o->batch, 1, MAX_BATCH},     {"--repeat", &repeat, 1, 1000},
+        {"--threads", &o->threads, 0, 1024},
+        {"--prompt", &o->prompt, 0, 1 << 24},
+        {"--generate", &o->generate, 0, 1 << 24},
+        {"--depth", &o->depth, 0, 1 << 24},
+        {"--batch", &o->batch, 1, MAX_BATCH},
+        {"--repeat", &repeat, 1, 1000},
+        {"--svg", NULL, 0, 0},
     };
     const char *arg = argv[*i];
     const size_t len = strcspn(arg, "=");
@@ -101,6 +106,10 @@ static bool parse_flag(struct bench_options *o, int argc, char **argv, int *i, s
         if (arg[len] == '\0' && *i + 1 >= argc)
             return err_set(e, ERR_INVALID, "%s: expected a value after it", arg);
         const char *value = arg[len] ? arg + len + 1 : argv[++*i];
+        if (!flags[k].list) {
+            o->svg = value;
+            return true;
+        }
         if (!parse_list(flags[k].name, value, flags[k].min, flags[k].max, flags[k].list, e))
             return false;
         if (flags[k].list != &repeat)
@@ -111,14 +120,31 @@ static bool parse_flag(struct bench_options *o, int argc, char **argv, int *i, s
     return err_set(e, ERR_INVALID, "%s: unknown option; see tokend bench --help", arg);
 }
 
+/* Depths and batches that were not given; a picture wants more of them than a table. */
+static bool complete_options(struct bench_options *o, struct err *e)
+{
+    const int lines = (o->prompt.n > o->generate.n ? o->prompt.n : o->generate.n) * o->threads.n;
+    if (!o->model)
+        return err_set(e, ERR_INVALID, "expected a model file; see tokend bench --help");
+    if (o->svg && lines > PLOT_MAX_SERIES)
+        return err_set(e, ERR_INVALID, "--svg: %d lines a plot; at most %d can be told apart",
+                       lines, PLOT_MAX_SERIES);
+    o->own_depths = o->depth.n == 0;
+    if (o->own_depths)
+        o->depth =
+            o->svg ? (struct number_list){4, {0, 512, 1024, 2048}} : (struct number_list){1, {0}};
+    if (o->batch.n == 0)
+        o->batch =
+            o->svg ? (struct number_list){6, {1, 2, 4, 8, 16, 32}} : (struct number_list){1, {1}};
+    return true;
+}
+
 static bool parse_options(struct bench_options *o, int argc, char **argv, struct err *e)
 {
     *o = (struct bench_options){
         .threads = {1, {0}},
         .prompt = {1, {512}},
         .generate = {1, {64}},
-        .depth = {1, {0}},
-        .batch = {1, {1}},
         .repeat = 3,
     };
     for (int i = 1; i < argc; i++) {
@@ -136,7 +162,7 @@ static bool parse_options(struct bench_options *o, int argc, char **argv, struct
             o->model = argv[i];
         }
     }
-    return o->model || err_set(e, ERR_INVALID, "expected a model file; see tokend bench --help");
+    return complete_options(o, e);
 }
 
 static int64_t largest(const struct number_list *l)
@@ -256,7 +282,7 @@ static double decode_speed(struct request *const *q, int batch)
     return tokens / (to - from);
 }
 
-static bool sample(struct bench *b, const struct scenario *s, double *speed, struct err *e)
+static bool sample(struct bench *b, const struct bench_scenario *s, double *speed, struct err *e)
 {
     const int total = s->depth + s->prompt > 0 ? s->depth + s->prompt : 1;
     struct request *q[MAX_BATCH] = {NULL};
@@ -275,7 +301,7 @@ static bool sample(struct bench *b, const struct scenario *s, double *speed, str
 
 /* --- output --- */
 
-static void print_sample(const struct scenario *s, double speed)
+static void print_sample(const struct bench_scenario *s, double speed)
 {
     printf("{\"test\": \"%s\", \"threads\": %d, \"prompt\": %d, \"generate\": %d, \"depth\": %d, "
            "\"batch\": %d, \"tokens_per_second\": %.3f}\n",
@@ -283,7 +309,8 @@ static void print_sample(const struct scenario *s, double speed)
     fflush(stdout);
 }
 
-static void print_row(const struct scenario *s, int n, double sum, double squares, double best)
+static void print_row(const struct bench_scenario *s, int n, double sum, double squares,
+                      double best)
 {
     const double mean = sum / n;
     const double deviation = n > 1 ? sqrt(fmax(0, squares - sum * mean) / (n - 1)) : 0;
@@ -292,7 +319,7 @@ static void print_row(const struct scenario *s, int n, double sum, double square
     fflush(stdout);
 }
 
-static bool measure(struct bench *b, const struct scenario *s, struct err *e)
+static bool measure(struct bench *b, const struct bench_scenario *s, struct err *e)
 {
     double sum = 0, squares = 0, best = 0, speed;
     for (int i = 0; i < b->repeat; i++) {
@@ -306,33 +333,41 @@ static bool measure(struct bench *b, const struct scenario *s, struct err *e)
     }
     if (!b->json)
         print_row(s, b->repeat, sum, squares, best);
-    return true;
+    return bench_results_add(b->results, s, sum / b->repeat, e);
+}
+
+/* One depth and batch, numbers d and k of their lists. */
+static bool measure_at(struct bench *b, const struct bench_options *o, int threads, int d, int k,
+                       struct err *e)
+{
+    struct bench_scenario s = {
+        .threads = threads, .depth = (int)o->depth.at[d], .batch = (int)o->batch.at[k]};
+    const bool prefill = !o->svg || k == 0, decode = prefill || d == 0;
+    bool ok = true;
+    s.test = "prefill";
+    for (int i = 0; ok && prefill && i < o->prompt.n; i++) {
+        s.prompt = (int)o->prompt.at[i];
+        ok = s.prompt == 0 || measure(b, &s, e);
+    }
+    s.test = "decode";
+    s.prompt = 0;
+    for (int i = 0; ok && decode && i < o->generate.n; i++) {
+        s.generate = (int)o->generate.at[i];
+        ok = s.generate == 0 || measure(b, &s, e);
+    }
+    return ok;
 }
 
 static bool measure_all(struct bench *b, const struct bench_options *o, int threads, struct err *e)
 {
     bool ok = true;
     for (int d = 0; d < o->depth.n; d++)
-        for (int k = 0; k < o->batch.n; k++) {
-            const int depth = (int)o->depth.at[d], batch = (int)o->batch.at[k];
-            for (int i = 0; ok && i < o->prompt.n; i++)
-                if (o->prompt.at[i] > 0)
-                    ok = measure(b,
-                                 &(struct scenario){"prefill", threads, (int)o->prompt.at[i], 0,
-                                                    depth, batch},
-                                 e);
-            for (int i = 0; ok && i < o->generate.n; i++)
-                if (o->generate.at[i] > 0)
-                    ok = measure(b,
-                                 &(struct scenario){"decode", threads, 0, (int)o->generate.at[i],
-                                                    depth, batch},
-                                 e);
-        }
+        for (int k = 0; ok && k < o->batch.n; k++)
+            ok = measure_at(b, o, threads, d, k, e);
     return ok;
 }
 
-static bool run_with_threads(const struct bench_options *o, const struct model_file *m, int threads,
-                             struct err *e)
+static struct engine_config config_of(const struct bench_options *o, int threads)
 {
     const int batch = (int)largest(&o->batch);
     /* The server's default step; or what lets a batch whose prompts are cached, but for their
@@ -341,7 +376,7 @@ static bool run_with_threads(const struct bench_options *o, const struct model_f
     const int64_t longest =
         largest(&o->depth) +
         (largest(&o->prompt) > largest(&o->generate) ? largest(&o->prompt) : largest(&o->generate));
-    const struct engine_config c = {
+    return (struct engine_config){
         .max_model_len = (int)longest + 2,
         .max_num_seqs = batch,
         .max_num_batched_tokens = batch * 17 > step ? batch * 17 : step,
@@ -350,12 +385,28 @@ static bool run_with_threads(const struct bench_options *o, const struct model_f
         .kv_dtype_auto = true,
         .prefix_caching = true,
     };
-    struct bench b = {.json = o->json, .repeat = (int)o->repeat};
+}
+
+/* "cpu: vnni, 2 threads", without the threads where runs differ in them. */
+static void name_backend(struct bench_results *r, const char *backend, bool with_threads)
+{
+    const char *comma = with_threads ? NULL : strrchr(backend, ',');
+    snprintf(r->backend, sizeof r->backend, "%.*s",
+             comma ? (int)(comma - backend) : (int)strlen(backend), backend);
+}
+
+static bool run_with_threads(const struct bench_options *o, const struct model_file *m, int threads,
+                             struct bench_results *results, struct err *e)
+{
+    const struct engine_config c = config_of(o, threads);
+    struct bench b = {.json = o->json, .repeat = (int)o->repeat, .results = results};
     sem_init(&b.news, 0, 0);
     b.engine = engine_open(&c, m, wake, &b, e);
     bool ok = b.engine;
     if (!ok)
         err_prefix(e, "a context of %d tokens, as these tests want", c.max_model_len);
+    else
+        name_backend(results, engine_get_info(b.engine)->backend, o->threads.n == 1);
     if (ok && !o->json)
         printf("# %s\n# %s\n%-8s %7s %7s %8s %7s %6s   %10s ± %-8s %10s\n", o->model,
                engine_get_info(b.engine)->backend, "test", "threads", "prompt", "generate", "depth",
@@ -363,6 +414,41 @@ static bool run_with_threads(const struct bench_options *o, const struct model_f
     ok = ok && measure_all(&b, o, threads, e);
     engine_close(b.engine);
     sem_destroy(&b.news);
+    return ok;
+}
+
+/* Told before the minutes that measuring takes. */
+static bool check_writable(const char *path, struct err *e)
+{
+    FILE *f = path ? fopen(path, "ab") : NULL;
+    if (f)
+        fclose(f);
+    return f || !path || err_errno(e, "--svg %s", path);
+}
+
+/* Depths that nobody asked for are those that the model's context holds. */
+static void fit_depths(struct bench_options *o, const struct model_spec *spec)
+{
+    const int64_t depth = largest(&o->depth), context = config_of(o, 0).max_model_len;
+    while (o->own_depths && o->depth.n > 1 &&
+           context - depth + o->depth.at[o->depth.n - 1] > spec->n_ctx_train)
+        o->depth.n--;
+}
+
+static bool run(struct bench_options *o, struct err *e)
+{
+    struct bench_results results = {
+        .depth = (int)o->depth.at[0], .batch = (int)o->batch.at[0], .repeat = (int)o->repeat};
+    struct model_file *m = model_file_open(o->model, e);
+    const struct model_spec *spec = m ? model_file_spec(m, e) : NULL;
+    bool ok = spec && check_writable(o->svg, e);
+    if (ok)
+        fit_depths(o, spec);
+    for (int i = 0; ok && i < o->threads.n; i++)
+        ok = run_with_threads(o, m, (int)o->threads.at[i], &results, e);
+    ok = ok && (!o->svg || bench_plot_write(&results, o->model, o->svg, e));
+    bench_results_free(&results);
+    model_file_close(m);
     return ok;
 }
 
@@ -378,12 +464,8 @@ int cmd_bench(int argc, char **argv)
         fputs(help_text, stdout);
         return 0;
     }
-    struct model_file *m = model_file_open(o.model, &e);
-    bool ok = m;
-    for (int i = 0; ok && i < o.threads.n; i++)
-        ok = run_with_threads(&o, m, (int)o.threads.at[i], &e);
-    model_file_close(m);
-    if (!ok)
-        fprintf(stderr, "tokend bench: %s\n", e.msg);
-    return ok ? 0 : 1;
+    if (run(&o, &e))
+        return 0;
+    fprintf(stderr, "tokend bench: %s\n", e.msg);
+    return 1;
 }

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import threading
+from xml.etree import ElementTree
 
 import httpx
 import pytest
@@ -100,6 +101,54 @@ def test_bench_prints_a_table_and_refuses_what_is_no_number():
     assert "prefill" in run("bench", SMALL, "--prompt", "8", "--generate", "4", "--repeat", "1").stdout
     r = run("bench", SMALL, "--prompt", "8x")
     assert r.returncode == 2 and "--prompt" in r.stderr
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def test_bench_draws_what_it_measured(tmp_path):
+    path = tmp_path / "bench.svg"
+    r = run("bench", SMALL, "--prompt", "16,32", "--generate", "8", "--depth", "64,0,16", "--batch", "2,4",
+            "--repeat", "1", "--threads", "1", "--json", "--svg", str(path))
+    assert r.returncode == 0, r.stderr
+    samples = [json.loads(line) for line in r.stdout.splitlines()]
+    prefill = [s for s in samples if s["test"] == "prefill"]
+    assert {(s["prompt"], s["depth"], s["batch"]) for s in prefill} == {(p, d, 2) for p in (16, 32) for d in (0, 16, 64)}
+    assert {(s["depth"], s["batch"]) for s in samples if s["test"] == "decode"} == {(0, 2), (16, 2), (64, 2), (64, 4)}
+    svg = ElementTree.parse(path).getroot()
+    assert svg.tag == SVG + "svg"
+    texts = [t.text for t in svg.iter(SVG + "text")]
+    assert f"tokend bench: {os.path.basename(SMALL)}" in texts and any("cpu:" in t for t in texts)
+    for text in ("Prefill, 2 sequences", "Decode of 8 tokens, 2 sequences", "Decode of 8 tokens, at depth 64",
+                 "tokens/s", "sequences", "16 tokens; threads: 1"):
+        assert text in texts, text
+    prefills, decodes, batches = svg.findall(SVG + "g")
+    line = lambda panel, i=0: [(float(c.get("cx")), float(c.get("cy"))) for c in panel.findall(SVG + "g")[i].iter(SVG + "circle")]
+    assert len(line(prefills)) == len(line(prefills, 1)) == len(line(decodes)) == 3 and len(line(batches)) == 2
+    (x0, _), (x16, _), (x64, _) = line(decodes)
+    assert abs((x16 - x0) * 4 - (x64 - x0)) < 0.1
+    speed = {s["depth"]: s["tokens_per_second"] for s in samples if s["test"] == "decode" and s["batch"] == 2}
+    base = float(re.search(r"M\d+ (\d+)H", next(p.get("d") for p in decodes.iter(SVG + "path") if p.get("class") == "a"))[1])
+    scales = [(base - y) / speed[d] for (_, y), d in zip(line(decodes), (0, 16, 64))]
+    assert max(scales) < min(scales) * 1.01
+    assert "http" not in path.read_text().replace("http://www.w3.org/2000/svg", "")
+
+
+def test_the_depths_of_a_picture_are_those_that_the_model_has(tmp_path):
+    r = run("bench", SMALL, "--prompt", "8", "--generate", "4", "--repeat", "1", "--svg", str(tmp_path / "a.svg"))
+    assert r.returncode == 0, r.stderr
+    rows = [line.split() for line in r.stdout.splitlines() if line.startswith(("prefill", "decode"))]
+    assert {int(row[4]) for row in rows} == {0, 512} and {int(row[5]) for row in rows} == {1, 2, 4, 8, 16, 32}
+
+
+@pytest.mark.parametrize("flags, message", [
+    (("--svg", "/nowhere/a.svg"), "/nowhere/a.svg: No such file"),
+    (("--svg", "x.svg", "--threads", "1,2,3", "--prompt", "1,2,3"), "--svg: 9 lines"),
+    (("--svg",), "--svg: expected a value"),
+])
+def test_bench_refuses_a_picture_that_it_cannot_make(flags, message):
+    r = run("bench", SMALL, "--prompt", "8", "--generate", "4", *flags)
+    assert r.returncode in (1, 2) and message in r.stderr and "prefill" not in r.stdout
 
 
 def test_quickstart_ends_with_a_sensible_answer():
