@@ -337,11 +337,12 @@ void model_free(struct model *m)
 /* normed = RMSNorm(x) in the form of each class that one of the readers has. */
 static void norm(struct model *m, const struct weight *w, const struct matrix *readers, int n)
 {
+    const struct norm rms = {.w = w, .eps = m->spec.norm_eps};
     bool done[N_CLASSES] = {false};
     for (int i = 0; i < n; i++) {
         enum weight_class c = readers[i].class;
         if (!done[c])
-            m->backend->ops->norm(m->backend, m->normed.of[c], m->x, w, m->spec.norm_eps);
+            m->backend->ops->norm(m->backend, m->normed.of[c], m->x, &rms);
         done[c] = true;
     }
 }
@@ -374,20 +375,21 @@ static void add_linear(struct model *m, const struct feed *in, const struct matr
     b->ops->linear(b, post ? INTO_STORE : INTO_ADD, m->spec.act, in->of[w->class], 1,
                    (const struct weight *const[]){w->w},
                    bias ? (const struct weight *const[]){bias} : NULL, post ? &m->added : &m->x);
+    const struct norm rms = {.w = post, .eps = m->spec.norm_eps};
     if (post)
-        b->ops->norm_add(b, m->x, m->added, post, m->spec.norm_eps);
+        b->ops->norm_add(b, m->x, m->added, &rms);
 }
 
 static void attend(struct model *m, const struct layer *y, int i)
 {
     struct backend *b = m->backend;
     const bool windowed = model_spec_is_windowed(&m->spec, i);
-    const struct qk_norm heads = {y->q_norm, y->k_norm, m->spec.norm_eps};
+    const struct qk_norm heads = {.q = y->q_norm, .k = y->k_norm, .eps = m->spec.norm_eps};
     norm(m, y->attn_norm, y->qkv, 3);
     project_qkv(m, y);
     b->ops->rope_write_kv(b, i, m->spec.qk_norm ? &heads : NULL, m->rope[windowed], m->spec.n_heads,
                           m->qkv[0], m->qkv[1], m->qkv[2]);
-    b->ops->attention(b, i, &m->attention[windowed], m->attended.of[y->o.class], m->qkv[0]);
+    b->ops->attention(b, i, &m->attention[windowed], NULL, m->attended.of[y->o.class], m->qkv[0]);
     add_linear(m, &m->attended, &y->o, y->o_bias, y->post_attn);
 }
 
@@ -417,7 +419,8 @@ void model_forward(struct model *m)
 void model_forward_logits(struct model *m)
 {
     struct backend *b = m->backend;
-    b->ops->norm_logit_rows(b, m->logit_normed, m->x, m->out_norm, m->spec.norm_eps);
+    const struct norm rms = {.w = m->out_norm, .eps = m->spec.norm_eps};
+    b->ops->norm_logit_rows(b, m->logit_normed, m->x, &rms);
     b->ops->linear(b, INTO_STORE, m->spec.act, m->logit_normed, 1,
                    (const struct weight *const[]){m->out.w}, NULL, &m->logits);
 }

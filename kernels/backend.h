@@ -68,7 +68,23 @@ struct kv_config {
     enum dtype dtype; /* F32, F16 or BF16 */
 };
 
-enum act_fn { ACT_SILU, ACT_GELU_TANH };
+enum act_fn {
+    ACT_SILU,
+    ACT_GELU_TANH,      /* the approximation by tanh */
+    ACT_GELU,           /* by erf */
+    ACT_SWIGLU_CLAMPED, /* gpt-oss, gated only: g = min(gate, 7), u = up within +-7:
+                           g * sigmoid(1.702 g) * (u + 1) */
+};
+
+enum norm_kind {
+    NORM_RMS,   /* x / sqrt(mean(x^2) + eps) * w (Zhang & Sennrich 2019) */
+    NORM_LAYER, /* (x - mean) / sqrt(variance + eps) * w + bias (Ba et al. 2016) */
+};
+struct norm {
+    enum norm_kind kind;
+    const struct weight *w, *bias; /* [1][width]; bias NULL: none */
+    float eps;
+};
 
 enum rope_style {
     ROPE_NONE,
@@ -87,16 +103,23 @@ struct rope_config {
 };
 struct rope; /* tables in the backend's form */
 
-/* RMS norms of every single head of q and of k, before they are turned. */
+/* Norms of q and k before they are turned, without biases. */
+enum qk_norm_span {
+    QK_NORM_HEAD,  /* every head by itself, one weight for all: [1][head_dim] */
+    QK_NORM_HEADS, /* every head by itself, each with its own weights: [1][n_heads * head_dim] */
+    QK_NORM_ALL,   /* the whole projection as one row: [1][n_heads * head_dim] */
+};
 struct qk_norm {
-    const struct weight *q, *k; /* [1][head_dim] */
+    enum norm_kind kind;
+    enum qk_norm_span span;
+    const struct weight *q, *k; /* k: of n_kv_heads */
     float eps;
 };
 
 struct attention_config {
     int n_heads, n_kv_heads, head_dim;
-    float scale;    /* of the scores, usually 1/sqrt(head_dim) */
-    int window;     /* 0 = all earlier tokens; else the row sees the last `window`, itself counted */
+    float scale; /* of the scores, usually 1/sqrt(head_dim) */
+    int window;  /* 0 = all earlier tokens; else the row sees the last `window`, itself counted */
     float soft_cap; /* 0 = none; else cap * tanh(score / cap) */
 };
 
@@ -105,6 +128,25 @@ enum linear_into {
     INTO_STORE,   /* out = y */
     INTO_ADD,     /* out += y: the residual stream */
     INTO_ACT_MUL, /* out = act(y of w[0]) * (y of w[1]): a gated activation */
+    INTO_ACT,     /* out = act(y): an MLP without gate */
+};
+
+/* A mixture of experts: its shape, and what its scratch memory holds. The scratch has room for
+ * max_rows * n_used expert rows and serves all layers of that shape. */
+struct moe_config {
+    int n_experts, n_used, n_embd, n_ff;
+    bool renormalise; /* the chosen weights sum to 1 */
+    enum act_fn act;
+    const struct weight *gate; /* an example [n_ff][n_embd]: the class of what reads x */
+    const struct weight *down; /* an example [n_embd][n_ff]: the class of what reads the middle */
+};
+struct moe;
+/* One layer's experts. All gates and ups are of one class, and all downs. */
+struct moe_layer {
+    const struct weight *const *gate, *const *up; /* [n_experts], each [n_ff][n_embd] */
+    const struct weight *const *down;             /* [n_experts], each [n_embd][n_ff] */
+    /* Float matrices [n_experts][n_ff], [n_experts][n_ff], [n_experts][n_embd]; NULL: none */
+    const struct weight *gate_bias, *up_bias, *down_bias;
 };
 
 struct backend_memory {
@@ -132,12 +174,15 @@ struct backend_ops {
      * A buffer keeps its rows, over steps, until an operation writes them again. */
     struct activation *(*activation_new)(struct backend *, int width, const struct weight *reader,
                                          bool logit_rows, struct err *e);
+    /* Scratch memory of a mixture of experts. */
+    struct moe *(*moe_new)(struct backend *, const struct moe_config *, struct err *e);
     struct rope *(*rope_new)(struct backend *, const struct rope_config *, struct err *e);
     /* Takes the KV pool. Its pages start filled with NaN in debug builds. */
     bool (*kv_open)(struct backend *, const struct kv_config *, struct err *e);
     /* Bytes that one page of such a pool takes, all layers. */
     uint64_t (*kv_page_bytes)(struct backend *, const struct kv_config *);
-    /* Copies whole pages inside the pool, at once: after every earlier submit, before every later one. */
+    /* Copies whole pages inside the pool, at once: after every earlier submit, before every later
+     * one. */
     void (*page_copy)(struct backend *, int src_page, int dst_page);
     /* Fills a page with a byte (tests: 0xFF makes NaN of every float type). */
     void (*page_fill)(struct backend *, int page, uint8_t byte);
@@ -147,30 +192,48 @@ struct backend_ops {
 
     /* x[row] = weight row ids[row], times `scale`, in float32 */
     void (*embed)(struct backend *, struct activation *x, const struct weight *table, float scale);
-    /* out[row] = RMSNorm(x[row]) * w, eps as given (Zhang & Sennrich 2019); w: [1][width] */
+    /* out[row] = norm of x[row] */
     void (*norm)(struct backend *, struct activation *out, const struct activation *x,
-                 const struct weight *w, float eps);
-    /* x[row] += RMSNorm(y[row]) * w: a norm of what a block adds to the residual stream */
+                 const struct norm *);
+    /* x[row] += norm of y[row]: of what a block adds to the residual stream */
     void (*norm_add)(struct backend *, struct activation *x, const struct activation *y,
-                     const struct weight *w, float eps);
-    /* As norm, of only the rows in logit_rows; out is a `logit_rows` buffer: out[i] = norm(x[logit_rows[i]]) */
+                     const struct norm *);
+    /* As norm, of only the rows in logit_rows; out is a `logit_rows` buffer: out[i] = norm of
+     * x[logit_rows[i]] */
     void (*norm_logit_rows)(struct backend *, struct activation *out, const struct activation *x,
-                            const struct weight *w, float eps);
+                            const struct norm *);
     /* outs[i] = x · w[i]^T (+ bias[i]) for i < n_w (at most 3, all with the same cols).
-     * INTO_ACT_MUL has n_w = 2 and one out, whose width is the rows of w. `bias` may be NULL. */
-    void (*linear)(struct backend *, enum linear_into, enum act_fn, const struct activation *x, int n_w,
-                   const struct weight *const *w, const struct weight *const *bias,
+     * INTO_ACT_MUL has n_w = 2 and one out, whose width is the rows of w; INTO_ACT has n_w = 1.
+     * `bias` may be NULL. act_fn is read by these two only. */
+    void (*linear)(struct backend *, enum linear_into, enum act_fn, const struct activation *x,
+                   int n_w, const struct weight *const *w, const struct weight *const *bias,
                    struct activation *const *outs);
-    /* Norms q and k by head, turns them in place by the rows' positions, and writes k and v of
+    /* Norms q and k, turns them in place by the rows' positions, and writes k and v of
      * layer `layer` to kv_slots (values beyond the KV type's range are clamped to its largest
      * finite one; NaN stays). qk_norm NULL: no norm; rope NULL: no turn. */
     void (*rope_write_kv)(struct backend *, int layer, const struct qk_norm *, const struct rope *,
                           int n_heads, struct activation *q, struct activation *k,
                           struct activation *v);
     /* out[row] = softmax(q · K^T * scale) · V over what the row may see, [n_heads * head_dim].
-     * A NaN among that makes the row NaN; one that the row may not see changes no bit. */
+     * `sinks`, [1][n_heads] or NULL: a logit more in each head's softmax, neither scaled nor
+     * capped, that has no value. A NaN among what the row may see makes it NaN; one that it may
+     * not see changes no bit. */
     void (*attention)(struct backend *, int layer, const struct attention_config *,
-                      struct activation *out, const struct activation *q);
+                      const struct weight *sinks, struct activation *out,
+                      const struct activation *q);
+    /* x = cap * tanh(x / cap), of a plain `logit_rows` buffer */
+    void (*soft_cap)(struct backend *, struct activation *x, float cap);
+    /* x[row] += sigmoid(in[row] · w) * y[row]; all buffers plain, w: [1][width of in] */
+    void (*gated_add)(struct backend *, struct activation *x, const struct activation *y,
+                      const struct activation *in, const struct weight *w);
+    /* The experts of one layer: p = softmax(router_logits) over all; the n_used best logits (of
+     * equal ones the first); their p divided by their sum if so configured;
+     *   out[row] (+)= sum of p_e * down_e(act(gate_e(x)) * up_e(x)), from the best on down.
+     * into: STORE or ADD. x in the form of its class, router_logits and out plain. A NaN among
+     * the router's logits makes the row NaN. */
+    void (*moe)(struct backend *, struct moe *, const struct moe_layer *, enum linear_into,
+                const struct activation *x, const struct activation *router_logits,
+                struct activation *out);
 
     /* Runs the plan to its end. */
     bool (*submit)(struct backend *, struct err *e);

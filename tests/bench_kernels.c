@@ -22,6 +22,8 @@
 #define MAX_SEQS 32
 #define MAX_PAGES 160
 
+#define RMS(weight) (&(struct norm){.w = (weight), .eps = 1e-5f})
+
 struct layer {
     struct weight *norm1, *q, *k, *v, *o, *norm2, *gate, *up, *down;
 };
@@ -121,17 +123,17 @@ static void forward(struct model *m)
         const struct weight *qkv[] = {l->q, l->k, l->v}, *gated[] = {l->gate, l->up};
         const struct weight *out[] = {l->o}, *down[] = {l->down};
         struct activation *outs[] = {m->q, m->k, m->v};
-        o->norm(m->b, m->normed, m->x, l->norm1, 1e-5f);
+        o->norm(m->b, m->normed, m->x, RMS(l->norm1));
         o->linear(m->b, INTO_STORE, ACT_SILU, m->normed, 3, qkv, NULL, outs);
         o->rope_write_kv(m->b, i, NULL, m->rope, HEADS, m->q, m->k, m->v);
-        o->attention(m->b, i, &c, m->att, m->q);
+        o->attention(m->b, i, &c, NULL, m->att, m->q);
         o->linear(m->b, INTO_ADD, ACT_SILU, m->att, 1, out, NULL, &m->x);
-        o->norm(m->b, m->normed2, m->x, l->norm2, 1e-5f);
+        o->norm(m->b, m->normed2, m->x, RMS(l->norm2));
         o->linear(m->b, INTO_ACT_MUL, ACT_SILU, m->normed2, 2, gated, NULL, &m->hidden);
         o->linear(m->b, INTO_ADD, ACT_SILU, m->hidden, 1, down, NULL, &m->x);
     }
     const struct weight *head[] = {m->embed};
-    o->norm_logit_rows(m->b, m->last, m->x, m->norm, 1e-5f);
+    o->norm_logit_rows(m->b, m->last, m->x, RMS(m->norm));
     o->linear(m->b, INTO_STORE, ACT_SILU, m->last, 1, head, NULL, &m->logits);
 }
 

@@ -108,6 +108,11 @@ static struct rope *fake_rope_new(struct backend *b, const struct rope_config *c
     return fake_own(fake_of(b), malloc(1));
 }
 
+static struct moe *fake_moe_new(struct backend *b, const struct moe_config *c, struct err *e)
+{
+    return fake_own(fake_of(b), malloc(1));
+}
+
 static uint64_t fake_page_bytes(struct backend *b, const struct kv_config *c)
 {
     return (uint64_t)c->block_size * sizeof(int32_t);
@@ -146,11 +151,11 @@ static void fake_embed(struct backend *b, struct activation *x, const struct wei
 {
 }
 static void fake_norm(struct backend *b, struct activation *out, const struct activation *x,
-                      const struct weight *w, float eps)
+                      const struct norm *n)
 {
 }
 static void fake_norm_add(struct backend *b, struct activation *x, const struct activation *y,
-                          const struct weight *w, float eps)
+                          const struct norm *n)
 {
 }
 static void fake_linear(struct backend *b, enum linear_into into, enum act_fn act,
@@ -164,7 +169,20 @@ static void fake_rope_write_kv(struct backend *b, int layer, const struct qk_nor
 {
 }
 static void fake_attention(struct backend *b, int layer, const struct attention_config *c,
-                           struct activation *out, const struct activation *q)
+                           const struct weight *sinks, struct activation *out,
+                           const struct activation *q)
+{
+}
+static void fake_soft_cap(struct backend *b, struct activation *x, float cap)
+{
+}
+static void fake_gated_add(struct backend *b, struct activation *x, const struct activation *y,
+                           const struct activation *in, const struct weight *w)
+{
+}
+static void fake_moe(struct backend *b, struct moe *moe, const struct moe_layer *layer,
+                     enum linear_into into, const struct activation *x,
+                     const struct activation *router_logits, struct activation *out)
 {
 }
 
@@ -289,6 +307,7 @@ static const struct backend_ops fake_ops = {
     .describe = fake_describe,
     .weight_load = fake_weight_load,
     .activation_new = fake_activation_new,
+    .moe_new = fake_moe_new,
     .rope_new = fake_rope_new,
     .kv_open = fake_kv_open,
     .kv_page_bytes = fake_page_bytes,
@@ -302,6 +321,9 @@ static const struct backend_ops fake_ops = {
     .linear = fake_linear,
     .rope_write_kv = fake_rope_write_kv,
     .attention = fake_attention,
+    .soft_cap = fake_soft_cap,
+    .gated_add = fake_gated_add,
+    .moe = fake_moe,
     .submit = fake_submit,
     .read = fake_read,
     .host_for = fake_host_for,

@@ -25,6 +25,8 @@ struct shape {
     bool norms; /* of q and k, and of what is added to the residual stream */
 };
 
+#define RMS(weight) (&(struct norm){.w = (weight), .eps = 1e-5f})
+
 struct layer {
     struct weight *norm1, *q, *k, *v, *o, *norm2, *gate, *up, *down, *bias;
     struct weight *post1, *post2, *norm_q, *norm_k;
@@ -109,7 +111,7 @@ static void add(struct mini *m, const struct activation *in, const struct weight
     struct activation *out = m->s.norms ? m->added : m->x;
     o->linear(m->b, m->s.norms ? INTO_STORE : INTO_ADD, m->s.act, in, 1, &w, NULL, &out);
     if (m->s.norms)
-        o->norm_add(m->b, m->x, m->added, post, 1e-5f);
+        o->norm_add(m->b, m->x, m->added, RMS(post));
 }
 
 static void forward(struct mini *m)
@@ -123,19 +125,19 @@ static void forward(struct mini *m)
         struct layer *l = &m->layers[i];
         const struct weight *qkv[] = {l->q, l->k, l->v}, *biases[] = {NULL, l->bias, NULL};
         const struct weight *gated[] = {l->gate, l->up};
-        const struct qk_norm heads = {l->norm_q, l->norm_k, 1e-5f};
+        const struct qk_norm heads = {.q = l->norm_q, .k = l->norm_k, .eps = 1e-5f};
         struct activation *outs[] = {m->q, m->k, m->v};
-        o->norm(m->b, m->normed, m->x, l->norm1, 1e-5f);
+        o->norm(m->b, m->normed, m->x, RMS(l->norm1));
         o->linear(m->b, INTO_STORE, s->act, m->normed, 3, qkv, biases, outs);
         o->rope_write_kv(m->b, i, s->norms ? &heads : NULL, m->rope, s->heads, m->q, m->k, m->v);
-        o->attention(m->b, i, &c, m->att, m->q);
+        o->attention(m->b, i, &c, NULL, m->att, m->q);
         add(m, m->att, l->o, l->post1);
-        o->norm(m->b, m->normed2, m->x, l->norm2, 1e-5f);
+        o->norm(m->b, m->normed2, m->x, RMS(l->norm2));
         o->linear(m->b, INTO_ACT_MUL, s->act, m->normed2, 2, gated, NULL, &m->hidden);
         add(m, m->hidden, l->down, l->post2);
     }
     const struct weight *head[] = {m->embed};
-    o->norm_logit_rows(m->b, m->last, m->x, m->norm, 1e-5f);
+    o->norm_logit_rows(m->b, m->last, m->x, RMS(m->norm));
     o->linear(m->b, INTO_STORE, s->act, m->last, 1, head, NULL, &m->logits);
 }
 
@@ -404,7 +406,7 @@ static void huge(const char *isa)
     b->ops->embed(b, k, zeros, 1);
     b->ops->embed(b, v, w, 1);
     b->ops->rope_write_kv(b, 0, NULL, NULL, 1, q, k, v);
-    b->ops->attention(b, 0, &c, out, q);
+    b->ops->attention(b, 0, &c, NULL, out, q);
     rig_submit(b);
     for (int r = 0; r < 20; r++)
         assert_true(b->ops->read(b, out, r)[3] == 0);
@@ -443,7 +445,7 @@ static void check_nan_keys(const char *isa, int from, int to, float soft_cap)
         b->ops->embed(b, q, zeros, 1);
         b->ops->embed(b, k, alone ? zeros : bad, 1);
         b->ops->rope_write_kv(b, 0, NULL, NULL, 1, q, k, q);
-        b->ops->attention(b, 0, &c, out, q);
+        b->ops->attention(b, 0, &c, NULL, out, q);
         rig_submit(b);
         for (int r = first; r < N; r++)
             if (isnan(b->ops->read(b, out, r - first)[3]) != (r >= from))

@@ -73,7 +73,7 @@ static void norm_of(const char *isa, enum dtype type, int n, int width)
     struct backend *b = rig_open(isa, 2, n, 1, 1);
     struct table x = rig_table(b, n, width, 3, &seed);
     struct ref_matrix w = ref_matrix_new(type, 1, width, 1, &seed);
-    struct weight *weight = rig_weight(b, &w);
+    const struct norm rms = {.w = rig_weight(b, &w), .eps = 1e-5f};
     struct activation *in = rig_activation(b, width, NULL, false);
     struct activation *out = rig_activation(b, width, NULL, false);
     struct activation *some = rig_activation(b, width, NULL, true);
@@ -83,8 +83,8 @@ static void norm_of(const char *isa, enum dtype type, int n, int width)
     inputs->n_logits = 1;
     inputs->logit_rows[0] = n - 1;
     b->ops->embed(b, in, x.weight, 1);
-    b->ops->norm(b, out, in, weight, 1e-5f);
-    b->ops->norm_logit_rows(b, some, in, weight, 1e-5f);
+    b->ops->norm(b, out, in, &rms);
+    b->ops->norm_logit_rows(b, some, in, &rms);
     rig_submit(b);
     for (int r = 0; r < n; r++) {
         const float *row = (const float *)x.values.bytes + (size_t)r * width;
@@ -105,12 +105,13 @@ static void norm_add_of(const char *isa, int n, int width)
     struct backend *b = rig_open(isa, 2, n, 1, 1);
     struct table x = rig_table(b, n, width, 3, &seed), y = rig_table(b, n, width, 3, &seed);
     struct ref_matrix w = ref_matrix_new(DTYPE_F32, 1, width, 1, &seed);
+    const struct norm rms = {.w = rig_weight(b, &w), .eps = 1e-5f};
     struct activation *stream = rig_activation(b, width, NULL, false);
     struct activation *added = rig_activation(b, width, NULL, false);
     rig_one_sequence(b, n, 0, NULL, 0, 16);
     b->ops->embed(b, stream, x.weight, 1);
     b->ops->embed(b, added, y.weight, 1);
-    b->ops->norm_add(b, stream, added, rig_weight(b, &w), 1e-5f);
+    b->ops->norm_add(b, stream, added, &rms);
     rig_submit(b);
     for (int r = 0; r < n; r++) {
         ref_norm((const float *)y.values.bytes + (size_t)r * width, w.values, width, 1e-5f, want);
@@ -191,7 +192,8 @@ static void linear_of(const char *isa, const struct linear_case *c)
     struct table x = rig_table(b, c->n, c->cols, 2, &seed);
     struct table before = rig_table(b, c->n, c->rows, 1, &seed);
     struct ref_matrix gain = ref_matrix_new(DTYPE_F32, 1, c->cols, 1, &seed), w[2], bias[2];
-    const struct weight *weights[2], *biases[2], *norm = rig_weight(b, &gain);
+    const struct weight *weights[2], *biases[2], *gain_weight = rig_weight(b, &gain);
+    const struct norm norm = {.w = gain_weight, .eps = 1e-5f};
     for (int i = 0; i < 2; i++) {
         w[i] = ref_matrix_new(c->type, c->rows, c->cols, 1 / sqrt(c->cols), &seed);
         bias[i] = ref_matrix_new(DTYPE_F32, 1, c->rows, 1, &seed);
@@ -205,8 +207,8 @@ static void linear_of(const char *isa, const struct linear_case *c)
     rig_one_sequence(b, c->n, 0, NULL, 0, 16);
     b->ops->embed(b, in, x.weight, 1);
     b->ops->embed(b, out, before.weight, 1);
-    b->ops->norm(b, plain, in, norm, 1e-5f);
-    b->ops->norm(b, read, in, norm, 1e-5f);
+    b->ops->norm(b, plain, in, &norm);
+    b->ops->norm(b, read, in, &norm);
     b->ops->linear(b, c->into, c->act, read, c->into == INTO_ACT_MUL ? 2 : 1, weights,
                    c->bias ? biases : NULL, outs);
     rig_submit(b);
@@ -377,7 +379,8 @@ static void attention_of(const char *isa, const struct attention_case *a)
         b->ops->page_fill(b, i, 0xFF);
     struct ref_matrix norm_q = ref_matrix_new(DTYPE_F32, 1, dim, 2, &seed);
     struct ref_matrix norm_k = ref_matrix_new(DTYPE_F32, 1, dim, 2, &seed);
-    const struct qk_norm norm = {rig_weight(b, &norm_q), rig_weight(b, &norm_k), 1e-5f};
+    const struct qk_norm norm = {
+        .q = rig_weight(b, &norm_q), .k = rig_weight(b, &norm_k), .eps = 1e-5f};
     double *rq = turned(a, &t.q, c->n_heads, false, &norm_q);
     double *rk = turned(a, &t.k, c->n_kv_heads, true, &norm_k);
     double *rv = turned(a, &t.v, c->n_kv_heads, true, NULL);
@@ -388,7 +391,7 @@ static void attention_of(const char *isa, const struct attention_case *a)
         b->ops->embed(b, k, t.k.weight, 1);
         b->ops->embed(b, v, t.v.weight, 1);
         b->ops->rope_write_kv(b, 1, a->norm ? &norm : NULL, rope, c->n_heads, q, k, v);
-        b->ops->attention(b, 1, c, out, q);
+        b->ops->attention(b, 1, c, NULL, out, q);
         rig_submit(b);
         for (int r = 0; r<n; r += n> 20 ? 7 : 1)
             compare_row(what, a, at + r, b->ops->read(b, out, r), rq, rk, rv);

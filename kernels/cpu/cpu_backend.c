@@ -1,4 +1,4 @@
-/* The CPU backend's table: what is taken at load, and the recording of a step. step*.c run it. */
+/* The CPU backend's table, and what is taken at load. record.c records a step, step*.c run it. */
 #include <assert.h>
 #include <limits.h>
 #include <math.h>
@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "backend.h"
+#include "record.h"
 #include "repack.h"
 #include "step.h"
 
@@ -233,7 +234,7 @@ static bool check_pool(const struct cpu_backend *b, const struct kv_config *c, s
 /* A plan as long as any model with that many layers needs */
 static bool grow_plan(struct cpu_backend *b, int n_layers, struct err *e)
 {
-    int n = 16 * n_layers + FIRST_PLAN;
+    int n = 32 * n_layers + FIRST_PLAN;
     struct record *plan =
         blocks_take(&b->blocks, (size_t)n, sizeof *plan, "step plan", &b->memory.activations, e);
     if (!plan)
@@ -279,125 +280,7 @@ static void page_fill(struct backend *base, int page, uint8_t byte)
     memset(kv->data + (size_t)page * kv->page_bytes, byte, kv->page_bytes);
 }
 
-/* --- recording --- */
-
-static struct step_inputs *step_begin(struct backend *base)
-{
-    struct cpu_backend *b = cpu(base);
-    b->n_plan = 0;
-    b->inputs.n_rows = b->inputs.n_seqs = b->inputs.n_logits = 0;
-    return &b->inputs;
-}
-
-static struct record *record(struct backend *base, enum op op)
-{
-    struct cpu_backend *b = cpu(base);
-    assert(b->n_plan < b->max_plan);
-    struct record *r = &b->plan[b->n_plan++];
-    r->op = op;
-    return r;
-}
-
-static void embed(struct backend *base, struct activation *x, const struct weight *table,
-                  float scale)
-{
-    assert(x->f && x->width == table->cols);
-    struct record *r = record(base, OP_EMBED);
-    r->embed.x = x;
-    r->embed.table = table;
-    r->embed.scale = scale;
-}
-
-static void norm(struct backend *base, struct activation *out, const struct activation *x,
-                 const struct weight *w, float eps)
-{
-    assert(x->f && out->width == x->width && w->vector && w->cols == x->width);
-    struct record *r = record(base, OP_NORM);
-    r->norm.out = out;
-    r->norm.x = x;
-    r->norm.w = w;
-    r->norm.eps = eps;
-}
-
-static void norm_add(struct backend *base, struct activation *x, const struct activation *y,
-                     const struct weight *w, float eps)
-{
-    assert(x->f && x != y && x->logit_rows == y->logit_rows);
-    norm(base, x, y, w, eps);
-    cpu(base)->plan[cpu(base)->n_plan - 1].op = OP_NORM_ADD;
-}
-
-static void norm_logit_rows(struct backend *base, struct activation *out,
-                            const struct activation *x, const struct weight *w, float eps)
-{
-    assert(out->logit_rows && !x->logit_rows);
-    norm(base, out, x, w, eps);
-}
-
-static void linear(struct backend *base, enum linear_into into, enum act_fn act,
-                   const struct activation *x, int n_w, const struct weight *const *w,
-                   const struct weight *const *bias, struct activation *const *outs)
-{
-    bool gated = into == INTO_ACT_MUL;
-    assert(n_w >= 1 && n_w <= 3 && (!gated || (n_w == 2 && w[0]->rows == w[1]->rows)));
-    struct record *r = record(base, OP_LINEAR);
-    r->linear.into = into;
-    r->linear.act = act;
-    r->linear.x = x;
-    r->linear.n_w = n_w;
-    for (int i = 0; i < n_w; i++) {
-        const struct activation *out = outs[gated ? 0 : i];
-        assert(w[i]->cols == x->width && dtype_is_quantised(w[i]->type) == x->quantised);
-        assert(out->width == w[i]->rows && out->logit_rows == x->logit_rows);
-        assert(into != INTO_ADD || out->f);
-        assert(!bias || !bias[i] || (bias[i]->vector && bias[i]->cols == w[i]->rows));
-        r->linear.w[i] = w[i];
-        r->linear.bias[i] = bias ? bias[i] : NULL;
-        r->linear.outs[i] = outs[gated ? 0 : i];
-        (void)out;
-    }
-}
-
-static bool norms_heads(const struct weight *w, int head_dim)
-{
-    return w && w->vector && w->cols == head_dim;
-}
-
-static void rope_write_kv(struct backend *base, int layer, const struct qk_norm *norm,
-                          const struct rope *rope, int n_heads, struct activation *q,
-                          struct activation *k, struct activation *v)
-{
-    const struct kv_pool *kv = &cpu(base)->kv;
-    assert(kv->data && layer >= 0 && layer < kv->n_layers && q->f && k->f && v->f);
-    assert(q->width == n_heads * kv->head_dim && k->width == kv->n_kv_heads * kv->head_dim);
-    assert(v->width == k->width && (!rope || rope->n_dims <= kv->head_dim));
-    assert(!norm || (norms_heads(norm->q, kv->head_dim) && norms_heads(norm->k, kv->head_dim)));
-    (void)kv, (void)norms_heads;
-    struct record *r = record(base, OP_ROPE_WRITE_KV);
-    r->rope.layer = layer;
-    r->rope.norm = norm ? *norm : (struct qk_norm){0};
-    r->rope.rope = rope;
-    r->rope.n_heads = n_heads;
-    r->rope.q = q;
-    r->rope.k = k;
-    r->rope.v = v;
-}
-
-static void attention(struct backend *base, int layer, const struct attention_config *c,
-                      struct activation *out, const struct activation *q)
-{
-    const struct kv_pool *kv = &cpu(base)->kv;
-    assert(kv->data && layer >= 0 && layer < kv->n_layers && q->f);
-    assert(c->n_kv_heads == kv->n_kv_heads && c->head_dim == kv->head_dim);
-    assert(c->n_heads % c->n_kv_heads == 0 && q->width == c->n_heads * c->head_dim);
-    assert(out->width == q->width && !out->logit_rows);
-    (void)kv;
-    struct record *r = record(base, OP_ATTENTION);
-    r->attention.layer = layer;
-    r->attention.config = *c;
-    r->attention.out = out;
-    r->attention.q = q;
-}
+/* --- running --- */
 
 static bool submit(struct backend *base, struct err *e)
 {
@@ -457,14 +340,16 @@ static const struct backend_ops ops = {
     .kv_page_bytes = kv_page_bytes,
     .page_copy = page_copy,
     .page_fill = page_fill,
-    .step_begin = step_begin,
-    .embed = embed,
-    .norm = norm,
-    .norm_add = norm_add,
-    .norm_logit_rows = norm_logit_rows,
-    .linear = linear,
-    .rope_write_kv = rope_write_kv,
-    .attention = attention,
+    .step_begin = record_step_begin,
+    .embed = record_embed,
+    .norm = record_norm,
+    .norm_add = record_norm_add,
+    .norm_logit_rows = record_norm_logit_rows,
+    .linear = record_linear,
+    .rope_write_kv = record_rope_write_kv,
+    .attention = record_attention,
+    .soft_cap = record_soft_cap,
+    .gated_add = record_gated_add,
     .submit = submit,
     .read = read_row,
     .host_for = host_for,

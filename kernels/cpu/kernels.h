@@ -21,6 +21,13 @@ struct rows_view {
     int qstride;
 };
 
+/* A norm of one row: its weights from the row's first value on. */
+struct norm_row {
+    enum norm_kind kind;
+    const float *w, *bias; /* bias NULL: none */
+    float eps;
+};
+
 /* One KV head of one sequence and layer. */
 struct kv_view {
     const struct kv_pool *pool;
@@ -52,12 +59,16 @@ struct kernels {
      * and n <= TOKEN_TILE rows. */
     void (*linear)(const struct weight *w, const struct rows_view *x, int t0, int n, int p0, int p1,
                    float *y, int ldy);
-    /* gate[i] = act(gate[i]) * up[i]; n a multiple of 16 */
+    /* x[i] = act(x[i]), gate[i] = act(gate[i]) * up[i]; n a multiple of 16 */
+    void (*act)(enum act_fn, float *x, int n);
     void (*act_mul)(enum act_fn, float *gate, const float *up, int n);
-    /* out = x / sqrt(mean(x^2) + eps) * w; rows are padded to 16 floats */
-    void (*norm)(float *out, const float *x, const float *w, int n, float eps);
-    /* x += y / sqrt(mean(y^2) + eps) * w */
-    void (*norm_add)(float *x, const float *y, const float *w, int n, float eps);
+    /* x[i] = cap * tanh(x[i] / cap) */
+    void (*soft_cap)(float *x, int n, float cap);
+    /* x[0..n) += sigmoid(in · w) * y[0..n); in, w: [n_in] */
+    void (*gated_add)(float *x, const float *y, int n, const float *in, const float *w, int n_in);
+    /* out = the norm of x (may be out), or out += it; no alignment, no padding */
+    void (*norm)(float *out, const float *x, int n, const struct norm_row *);
+    void (*norm_add)(float *out, const float *x, int n, const struct norm_row *);
 
     /* Turns n_dims of one head by cos[n_dims/2], sin[n_dims/2]. */
     void (*rotate)(enum rope_style, float *x, const float *cos, const float *sin, int n_dims);
@@ -77,8 +88,8 @@ struct kernels {
                         float *part, int ldp, float *scratch);
     /* acc = acc and the later segment's part together, over n dims (a multiple of 16) */
     void (*part_join)(float *acc, const float *part, int n);
-    /* out[0..n) = values / sum */
-    void (*part_finish)(float *out, const float *part, int n);
+    /* out[0..n) = values / sum. `sink` NULL, or a logit more in the sum (natural units). */
+    void (*part_finish)(float *out, const float *part, const float *sink, int n);
 };
 
 static inline size_t attend_scratch(int v_dim)

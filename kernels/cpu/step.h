@@ -10,7 +10,16 @@
 #include "kernels.h"
 #include "team.h"
 
-enum op { OP_EMBED, OP_NORM, OP_NORM_ADD, OP_LINEAR, OP_ROPE_WRITE_KV, OP_ATTENTION };
+enum op {
+    OP_EMBED,
+    OP_NORM,
+    OP_NORM_ADD,
+    OP_LINEAR,
+    OP_ROPE_WRITE_KV,
+    OP_ATTENTION,
+    OP_SOFT_CAP,
+    OP_GATED_ADD,
+};
 
 struct rope {
     enum rope_style style;
@@ -29,8 +38,7 @@ struct record {
         struct {
             struct activation *out;
             const struct activation *x;
-            const struct weight *w;
-            float eps;
+            struct norm norm;
         } norm; /* also norm_add's: out += norm(x) */
         struct {
             enum linear_into into;
@@ -49,9 +57,19 @@ struct record {
         struct {
             int layer;
             struct attention_config config;
+            const float *sinks; /* [n_heads], NULL: none */
             struct activation *out;
             const struct activation *q;
         } attention;
+        struct {
+            struct activation *x;
+            float cap;
+        } soft_cap;
+        struct {
+            struct activation *x;
+            const struct activation *y, *in;
+            const struct weight *w;
+        } gated_add;
     };
 };
 

@@ -105,6 +105,11 @@ static struct pass pass_of(const struct cpu_backend *b, const struct record *r)
     return p;
 }
 
+static const float *sink_of(const struct pass *p, int head)
+{
+    return p->r->attention.sinks ? p->r->attention.sinks + head : NULL;
+}
+
 static struct kv_view view_of(const struct cpu_backend *b, const struct pass *p, int seq, int head)
 {
     return (struct kv_view){&b->kv, b->inputs.page_tables + (size_t)seq * b->config.max_pages,
@@ -170,7 +175,7 @@ static void run_tile(const struct cpu_backend *b, const struct pass *p, int memb
     for (int r = 0; r < t.n; r++)
         b->kernels->part_finish(p->out + (size_t)(tile->row + r / heads) * p->ld_out +
                                     (size_t)(t.head + r % heads) * dim,
-                                t.acc + (size_t)r * p->ldp, dim);
+                                t.acc + (size_t)r * p->ldp, sink_of(p, t.head + r % heads), dim);
 }
 
 /* --- lone rows --- */
@@ -252,7 +257,7 @@ static void join_lone(const struct cpu_backend *b, const struct pass *p, const s
         for (int s = first + 1; s <= last; s++)
             b->kernels->part_join(acc, part_at(b, p, w, s, i, h), b->kv.v_dim);
         b->kernels->part_finish(p->out + (size_t)row->row * p->ld_out + (size_t)h * b->kv.head_dim,
-                                acc, b->kv.head_dim);
+                                acc, sink_of(p, h), b->kv.head_dim);
     }
 }
 

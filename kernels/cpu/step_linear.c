@@ -96,6 +96,7 @@ static void run_unit(const struct cpu_backend *b, const struct record *r, const 
                      const struct rows_view *x, int n_rows, float *buffer)
 {
     struct activation *out = r->linear.outs[u->which];
+    int padded = (u->p1 - u->p0) * PANEL;
     product(b, r, u->which, u, x, buffer);
     if (r->linear.into == INTO_ADD) {
         add(out, u, buffer);
@@ -106,8 +107,11 @@ static void run_unit(const struct cpu_backend *b, const struct record *r, const 
         product(b, r, 1, u, x, up);
         for (int t = 0; t < u->n; t++)
             b->kernels->act_mul(r->linear.act, buffer + t * LINEAR_STRIDE, up + t * LINEAR_STRIDE,
-                                (u->p1 - u->p0) * PANEL);
+                                padded);
     }
+    if (r->linear.into == INTO_ACT)
+        for (int t = 0; t < u->n; t++)
+            b->kernels->act(r->linear.act, buffer + t * LINEAR_STRIDE, padded);
     store(b, out, u, n_rows, buffer);
 }
 

@@ -166,10 +166,20 @@ void ISA_FN(part_join)(float *acc, const float *part, int n)
         vf_store(acc + i, vf_fma(vf_load(part + i), y, vf_load(acc + i) * x));
 }
 
-/* + 0: a sum of products that all vanish is -0 or +0 by which unseen tokens went into it. */
-void ISA_FN(part_finish)(float *out, const float *part, int n)
+/* 1 / sum. With a sink the maximum may be its: then what was seen weighs less by exp2(seen). */
+static float inverse_sum(const float *part, const float *sink)
 {
-    float inverse = 1 / part[1];
+    if (!sink)
+        return 1 / part[1];
+    float s = *sink * LOG2E, most = s > part[0] ? s : part[0];
+    float seen = vf_exp2(vf_splat(part[0] - most))[0], own = vf_exp2(vf_splat(s - most))[0];
+    return seen / f_fma(part[1], seen, own);
+}
+
+/* + 0: a sum of products that all vanish is -0 or +0 by which unseen tokens went into it. */
+void ISA_FN(part_finish)(float *out, const float *part, const float *sink, int n)
+{
+    float inverse = inverse_sum(part, sink);
     for (int i = 0; i < n; i++)
         out[i] = part[PART_HEAD + i] * inverse + 0.0f;
 }

@@ -1,76 +1,107 @@
-/* RMSNorm and gated activations. The sum of squares runs in 16 lanes over the row (lane i adds
- * x[i], x[i + 16], …) and ends in a fixed tree. */
+/* Norms. Sums over a row run in 16 lanes (lane i adds x[i], x[i + 16], …) and end in a fixed tree.
+ * A LayerNorm takes two passes, so that a large mean cancels nothing: the mean, then the squares
+ * of what is left of it. */
 #include "table.h"
 
 #include <math.h>
 
-/* Rows are padded to 16 floats, but what lies there is nobody's. */
-INL void load_tail(float *t, const float *x, int n)
+/* A row: whole groups of 16, and a copy of the rest filled up, for what lies there is nobody's. */
+struct row {
+    const float *x;
+    int n, whole;
+    float tail[16];
+};
+
+INL void copy_tail(float *tail, const float *x, int n, float fill)
 {
-    memset(t, 0, 16 * sizeof *t);
-    memcpy(t, x, (size_t)n * sizeof *t);
+    for (int i = n; i < 16; i++)
+        tail[i] = fill;
+    memcpy(tail, x, (size_t)n * sizeof *tail);
 }
 
-INL void add_squares(vf *sum, const float *x)
+INL void add_values(vf *sum, const float *x)
+{
+    for (int g = 0; g < GROUPS; g++)
+        sum[g] += vf_load(x + g * LANES);
+}
+
+INL float mean_of(struct row *r)
+{
+    vf sum[GROUPS] = {{0}};
+    for (int i = 0; i < r->whole; i += 16)
+        add_values(sum, r->x + i);
+    if (r->whole < r->n) {
+        copy_tail(r->tail, r->x + r->whole, r->n - r->whole, 0);
+        add_values(sum, r->tail);
+    }
+    return sum16(sum) / (float)r->n;
+}
+
+INL void add_squares(vf *sum, const float *x, float mean, const bool centred)
 {
     for (int g = 0; g < GROUPS; g++) {
         vf v = vf_load(x + g * LANES);
+        v = centred ? v - mean : v;
         sum[g] = vf_fma(v, v, sum[g]);
     }
 }
 
-/* out = [out +] x / sqrt(mean(x^2) + eps) * w; out may be x */
-INL void norm_into(float *out, const float *x, const float *w, int n, float eps, const bool add)
+INL float mean_square(struct row *r, float mean, const bool centred)
 {
-    float tail[16], tail_w[16];
-    int whole = n / 16 * 16;
     vf sum[GROUPS] = {{0}};
-    for (int i = 0; i < whole; i += 16)
-        add_squares(sum, x + i);
-    if (whole < n) {
-        load_tail(tail, x + whole, n - whole);
-        load_tail(tail_w, w + whole, n - whole);
-        add_squares(sum, tail);
+    for (int i = 0; i < r->whole; i += 16)
+        add_squares(sum, r->x + i, mean, centred);
+    if (r->whole < r->n) {
+        copy_tail(r->tail, r->x + r->whole, r->n - r->whole, mean);
+        add_squares(sum, r->tail, mean, centred);
     }
-    float scale = 1.0f / sqrtf(sum16(sum) / (float)n + eps);
-    for (int i = 0; i < whole; i += LANES) {
-        vf v = vf_load(x + i) * scale * vf_load(w + i);
+    return sum16(sum) / (float)r->n;
+}
+
+/* (x - mean) * scale * w + bias of LANES values */
+INL vf normed(const float *x, const float *w, const float *bias, float mean, float scale,
+              const bool centred)
+{
+    vf v = vf_load(x);
+    v = (centred ? v - mean : v) * scale * vf_load(w);
+    return bias ? v + vf_load(bias) : v;
+}
+
+/* out = [out +] the norm of x */
+INL void norm_into(float *out, const float *x, int n, const struct norm_row *c, const bool centred,
+                   const bool add)
+{
+    struct row r = {.x = x, .n = n, .whole = n / 16 * 16};
+    float mean = centred ? mean_of(&r) : 0, w[16], bias[16] = {0};
+    float scale = 1.0f / sqrtf(mean_square(&r, mean, centred) + c->eps);
+    for (int i = 0; i < r.whole; i += LANES) {
+        vf v = normed(x + i, c->w + i, c->bias ? c->bias + i : NULL, mean, scale, centred);
         vf_store(out + i, add ? vf_load(out + i) + v : v);
     }
-    for (int i = whole; i < n; i++) {
-        float v = tail[i - whole] * scale * tail_w[i - whole];
-        out[i] = add ? out[i] + v : v;
-    }
+    if (r.whole == n)
+        return;
+    copy_tail(w, c->w + r.whole, n - r.whole, 0);
+    if (c->bias)
+        copy_tail(bias, c->bias + r.whole, n - r.whole, 0);
+    for (int g = 0; g < 16; g += LANES)
+        vf_store(r.tail + g,
+                 normed(r.tail + g, w + g, c->bias ? bias + g : NULL, mean, scale, centred));
+    for (int i = r.whole; i < n; i++)
+        out[i] = add ? out[i] + r.tail[i - r.whole] : r.tail[i - r.whole];
 }
 
-void ISA_FN(norm)(float *out, const float *x, const float *w, int n, float eps)
+void ISA_FN(norm)(float *out, const float *x, int n, const struct norm_row *c)
 {
-    norm_into(out, x, w, n, eps, false);
+    if (c->kind == NORM_LAYER)
+        norm_into(out, x, n, c, true, false);
+    else
+        norm_into(out, x, n, c, false, false);
 }
 
-void ISA_FN(norm_add)(float *x, const float *y, const float *w, int n, float eps)
+void ISA_FN(norm_add)(float *out, const float *x, int n, const struct norm_row *c)
 {
-    norm_into(x, y, w, n, eps, true);
-}
-
-/* x * sigmoid(x) */
-INL vf silu(vf x)
-{
-    return x * vf_sigmoid(x);
-}
-
-/* 0.5 x (1 + tanh(u)) = x * sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3) */
-INL vf gelu_tanh(vf x)
-{
-    vf u = vf_fma(x * x * 0.044715f, x, x);
-    return x * vf_sigmoid(u * 1.5957691216057308f);
-}
-
-void ISA_FN(act_mul)(enum act_fn fn, float *gate, const float *up, int n)
-{
-    for (int i = 0; i < n; i += LANES) {
-        vf x = vf_load(gate + i);
-        x = fn == ACT_SILU ? silu(x) : gelu_tanh(x);
-        vf_store(gate + i, x * vf_load(up + i));
-    }
+    if (c->kind == NORM_LAYER)
+        norm_into(out, x, n, c, true, true);
+    else
+        norm_into(out, x, n, c, false, true);
 }

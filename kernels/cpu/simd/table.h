@@ -17,9 +17,12 @@ linear_panel_fn ISA_FN(linear_q8_0), ISA_FN(linear_q4_1), ISA_FN(linear_q4_0), I
 /* Panels [p0, p1) of F32, F16 or BF16 */
 void ISA_FN(linear_float)(const struct weight *w, const struct rows_view *x, int t0, int n, int p0,
                           int p1, float *y, int ldy);
+void ISA_FN(act)(enum act_fn, float *x, int n);
 void ISA_FN(act_mul)(enum act_fn, float *gate, const float *up, int n);
-void ISA_FN(norm)(float *out, const float *x, const float *w, int n, float eps);
-void ISA_FN(norm_add)(float *x, const float *y, const float *w, int n, float eps);
+void ISA_FN(soft_cap)(float *x, int n, float cap);
+void ISA_FN(gated_add)(float *x, const float *y, int n, const float *in, const float *w, int n_in);
+void ISA_FN(norm)(float *out, const float *x, int n, const struct norm_row *);
+void ISA_FN(norm_add)(float *out, const float *x, int n, const struct norm_row *);
 void ISA_FN(rotate)(enum rope_style, float *x, const float *cos, const float *sin, int n_dims);
 void ISA_FN(kv_write)(const struct kv_pool *, uint8_t *sub_page, int slot, int head, const float *k,
                       const float *v);
@@ -30,6 +33,6 @@ void ISA_FN(attend_tile)(const struct kv_view *, const struct score_config *, in
                          const int *lo, const int *hi, const float *q, int ldq, int rows,
                          float *part, int ldp, float *scratch);
 void ISA_FN(part_join)(float *acc, const float *part, int n);
-void ISA_FN(part_finish)(float *out, const float *part, int n);
+void ISA_FN(part_finish)(float *out, const float *part, const float *sink, int n);
 
 #endif
