@@ -35,6 +35,8 @@ void tokenizer_free(struct tokenizer *t)
     pretokenizer_free(t->pre);
     special_tokens_free(t->special);
     string_table_free(&t->texts);
+    token_list_free(&t->prefix);
+    token_list_free(&t->suffix);
     free(t->kinds);
     free(t->pieces);
     free(t->bytes);
@@ -160,6 +162,18 @@ bool tokenizer_adds_bos(const struct tokenizer *t)
 bool tokenizer_adds_eos(const struct tokenizer *t)
 {
     return t->adds_eos;
+}
+
+const int32_t *tokenizer_prefix(const struct tokenizer *t, size_t *n)
+{
+    *n = t->prefix.n;
+    return t->prefix.ids;
+}
+
+const int32_t *tokenizer_suffix(const struct tokenizer *t, size_t *n)
+{
+    *n = t->suffix.n;
+    return t->suffix.ids;
 }
 
 bool tokenizer_adds_space(const struct tokenizer *t)

@@ -36,6 +36,13 @@ enum control_rule {
 /* Opens the tokenizer of a model file. Fails for a kind or pre-tokenizer that we do not
  * know, naming it: never a guess. */
 struct tokenizer *tokenizer_open_gguf(const struct gguf *, struct err *e);
+/* Opens the tokenizer of a file or of a Hugging Face directory. What a file is, its content
+ * says: GGUF, Hugging Face's tokenizer.json, SentencePiece's .model, Mistral's tekken.json, or
+ * a rank file of tiktoken's. The last holds neither pattern nor special tokens: `encoding`
+ * names them ("cl100k_base", ...; NULL for the other kinds, where a name is an error).
+ * In a directory tokenizer.json comes before tokenizer.model and tekken.json, and
+ * tokenizer_config.json says which tokens open and close a text. Keeps no file open. */
+struct tokenizer *tokenizer_open(const char *path, const char *encoding, struct err *e);
 void tokenizer_free(struct tokenizer *); /* NULL is fine */
 
 /* Appends the ids of text[n] to *out. The text must be valid UTF-8 (ERR_INVALID names the
@@ -62,6 +69,10 @@ int32_t tokenizer_bos(const struct tokenizer *);
 int32_t tokenizer_eos(const struct tokenizer *);
 bool tokenizer_adds_bos(const struct tokenizer *); /* the model wants BOS before every prompt */
 bool tokenizer_adds_eos(const struct tokenizer *);
+/* The ids that the model wants before and behind every prompt, of which BOS and EOS are the
+ * usual ones (GLM has two in front). Live as long as the tokenizer. */
+const int32_t *tokenizer_prefix(const struct tokenizer *, size_t *n);
+const int32_t *tokenizer_suffix(const struct tokenizer *, size_t *n);
 /* Encoding puts a space before a text, which decoding a whole text has to drop. */
 bool tokenizer_adds_space(const struct tokenizer *);
 

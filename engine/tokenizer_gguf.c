@@ -146,7 +146,9 @@ static bool read_settings(struct loading *l)
         return false;
     t->adds_bos = t->adds_bos && t->bos >= 0;
     t->adds_eos = t->adds_eos && t->eos >= 0;
-    return true;
+    return ((!t->adds_bos || token_list_add(&t->prefix, t->bos)) &&
+            (!t->adds_eos || token_list_add(&t->suffix, t->eos))) ||
+           tokenizer_load_oom(l);
 }
 
 static bool choose_kind(struct loading *l)

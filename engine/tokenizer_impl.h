@@ -15,6 +15,7 @@ struct tokenizer {
     struct string_table texts; /* of every piece; of equal ones a special token is found */
     int32_t bos, eos;
     bool adds_bos, adds_eos;
+    struct token_list prefix, suffix; /* what goes around a prompt */
 
     struct special_tokens *special;
     struct pretokenizer *pre; /* splits text into words; NULL: the kind with scores, */
