@@ -86,17 +86,19 @@ static struct kv_config kv_shape(const struct engine *e)
     return model_kv_config(&e->info.spec, e->config.block_size, e->info.kv_dtype);
 }
 
+/* What is taken, and what the KV pool's opening will take besides the pool. */
 static void count_memory(struct engine *e, struct memory_needs *m)
 {
+    const struct backend_ops *ops = e->backend->ops;
     const struct kv_config kv = kv_shape(e);
     struct backend_memory mem;
-    e->backend->ops->memory(e->backend, &mem);
+    ops->memory(e->backend, &mem);
     *m = (struct memory_needs){
         .total = mem.total,
         .weights = mem.weights,
-        .activations =
-            mem.activations + (uint64_t)e->n_lanes * sampling_scratch_bytes(e->info.spec.n_vocab),
-        .page = e->backend->ops->kv_page_bytes(e->backend, &kv),
+        .activations = mem.activations + ops->kv_extra_bytes(e->backend, &kv) +
+                       (uint64_t)e->n_lanes * sampling_scratch_bytes(e->info.spec.n_vocab),
+        .page = ops->kv_page_bytes(e->backend, &kv),
     };
 }
 
@@ -133,7 +135,6 @@ static bool take_kv(struct engine *e, int wanted_len, struct err *err)
     info->kv_bytes_per_token = needs.page / (uint64_t)e->config.block_size;
     if (!e->backend->ops->kv_open(e->backend, &kv, err))
         return false;
-    count_memory(e, &needs); /* attention takes its own with the pool */
     info->weight_bytes = needs.weights;
     info->activation_bytes = needs.activations;
     return true;

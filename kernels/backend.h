@@ -36,6 +36,8 @@ struct backend_config {
     int max_seqs;   /* most sequences of a step */
     int max_pages;  /* most pages of one sequence's page table */
     int max_logits; /* most rows of a step whose logits are wanted */
+    size_t attention_partials; /* CPU: bytes for partial results of attention; 0: 32 MiB. More is
+                                  taken where one row needs more, less where all need less */
 };
 
 /* One sequence's share of a step: rows [row, row + n_rows) are its tokens at positions
@@ -181,6 +183,8 @@ struct backend_ops {
     bool (*kv_open)(struct backend *, const struct kv_config *, struct err *e);
     /* Bytes that one page of such a pool takes, all layers. */
     uint64_t (*kv_page_bytes)(struct backend *, const struct kv_config *);
+    /* Bytes that kv_open takes besides the pool, given the activations made so far. */
+    uint64_t (*kv_extra_bytes)(struct backend *, const struct kv_config *);
     /* Copies whole pages inside the pool, at once: after every earlier submit, before every later
      * one. */
     void (*page_copy)(struct backend *, int src_page, int dst_page);

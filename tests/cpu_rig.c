@@ -26,15 +26,27 @@ void for_each_isa(void (*test)(const char *isa))
     unsetenv("TOKEND_ISA");
 }
 
-struct backend *rig_open(const char *isa, int threads, int max_rows, int max_seqs, int max_pages)
+static struct backend *open_config(const char *isa, const struct backend_config *c)
 {
-    struct backend_config c = {threads, max_rows, max_seqs, max_pages, max_rows};
     struct err e = {0};
     setenv("TOKEND_ISA", isa, 1);
-    struct backend *b = backend_cpu_open(&c, &e);
+    struct backend *b = backend_cpu_open(c, &e);
     if (!b)
         fail_msg("%s: %s", isa, e.msg);
     return b;
+}
+
+struct backend *rig_open(const char *isa, int threads, int max_rows, int max_seqs, int max_pages)
+{
+    return open_config(isa,
+                       &(struct backend_config){threads, max_rows, max_seqs, max_pages, max_rows});
+}
+
+struct backend *rig_open_tight(const char *isa, int threads, int max_rows, int max_seqs,
+                               int max_pages)
+{
+    return open_config(
+        isa, &(struct backend_config){threads, max_rows, max_seqs, max_pages, max_rows, 1});
 }
 
 struct weight *rig_weight(struct backend *b, const struct ref_matrix *m)

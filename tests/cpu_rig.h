@@ -12,6 +12,9 @@ void for_each_isa(void (*test)(const char *isa));
 
 /* Opens with set `isa` or fails the test. `max_pages` of one sequence. */
 struct backend *rig_open(const char *isa, int threads, int max_rows, int max_seqs, int max_pages);
+/* With as little memory for attention's partial results as can be: a row at a time. */
+struct backend *rig_open_tight(const char *isa, int threads, int max_rows, int max_seqs,
+                               int max_pages);
 
 struct weight *rig_weight(struct backend *, const struct ref_matrix *);
 struct activation *rig_activation(struct backend *, int width, const struct weight *reader,

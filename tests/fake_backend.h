@@ -38,6 +38,7 @@ struct fake_controls {
     _Atomic int misuse; /* steps that broke backend.h's rules */
 };
 static struct fake_controls fake;
+enum { FAKE_KV_EXTRA = 1000 }; /* bytes, as if taken with the pool */
 
 struct fake_backend {
     struct backend base;
@@ -116,6 +117,11 @@ static struct moe *fake_moe_new(struct backend *b, const struct moe_config *c, s
 static uint64_t fake_page_bytes(struct backend *b, const struct kv_config *c)
 {
     return (uint64_t)c->block_size * sizeof(int32_t);
+}
+
+static uint64_t fake_kv_extra_bytes(struct backend *b, const struct kv_config *c)
+{
+    return FAKE_KV_EXTRA;
 }
 
 static bool fake_kv_open(struct backend *b, const struct kv_config *c, struct err *e)
@@ -311,6 +317,7 @@ static const struct backend_ops fake_ops = {
     .rope_new = fake_rope_new,
     .kv_open = fake_kv_open,
     .kv_page_bytes = fake_page_bytes,
+    .kv_extra_bytes = fake_kv_extra_bytes,
     .page_copy = fake_page_copy,
     .page_fill = fake_page_fill,
     .step_begin = fake_step_begin,

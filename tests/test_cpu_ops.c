@@ -491,14 +491,18 @@ static void memory_counts_what_was_taken(void **state)
 {
     uint64_t seed = 6;
     struct err e;
-    struct backend_memory before, after;
+    struct backend_memory before, before_kv, after;
     struct backend *b = rig_open("generic", 1, 4, 1, 1);
     struct ref_matrix m = ref_matrix_new(DTYPE_Q4_1, 64, 96, 1, &seed);
     struct kv_config kv = {2, 3, 64, 16, 5, DTYPE_F16};
     b->ops->memory(b, &before);
     rig_weight(b, &m);
+    rig_activation(b, 3 * 64, NULL, false);
+    b->ops->memory(b, &before_kv);
+    uint64_t extra = b->ops->kv_extra_bytes(b, &kv);
     assert_true(b->ops->kv_open(b, &kv, &e));
     b->ops->memory(b, &after);
+    assert_int_equal(after.activations - before_kv.activations, extra);
     assert_int_equal(after.weights - before.weights, 4 * 3 * 320);
     assert_int_equal(after.kv, 5 * b->ops->kv_page_bytes(b, &kv));
     assert_int_equal(b->ops->kv_page_bytes(b, &kv), 2 * 3 * 64 * 16 * 2 * 2);

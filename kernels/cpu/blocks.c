@@ -135,6 +135,13 @@ static uint64_t group_limit(const char *path)
 uint64_t memory_of_machine(void)
 {
     uint64_t total = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    uint64_t limit = group_limit("/sys/fs/cgroup/memory.max");
-    return limit < total ? limit : total;
+    static const char *const limits[] = {
+        "/sys/fs/cgroup/memory.max",                   /* version 2 */
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes", /* version 1: without a limit, huge */
+    };
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        uint64_t limit = group_limit(limits[i]);
+        total = limit < total ? limit : total;
+    }
+    return total;
 }

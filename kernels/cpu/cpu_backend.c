@@ -205,9 +205,23 @@ static struct kv_pool pool_shape(const struct kv_config *c)
     return kv;
 }
 
+/* A plan as long as any model with that many layers needs */
+static int plan_records(int n_layers)
+{
+    return 32 * n_layers + FIRST_PLAN;
+}
+
 static uint64_t kv_page_bytes(struct backend *base, const struct kv_config *c)
 {
     return pool_shape(c).page_bytes;
+}
+
+static uint64_t kv_extra_bytes(struct backend *base, const struct kv_config *c)
+{
+    const struct cpu_backend *b = cpu(base);
+    const struct kv_pool kv = pool_shape(c);
+    int more = plan_records(c->n_layers) - b->max_plan;
+    return step_attention_bytes(b, &kv) + (uint64_t)more * sizeof *b->plan;
 }
 
 static bool check_pool(const struct cpu_backend *b, const struct kv_config *c, struct err *e)
@@ -231,10 +245,9 @@ static bool check_pool(const struct cpu_backend *b, const struct kv_config *c, s
     return true;
 }
 
-/* A plan as long as any model with that many layers needs */
 static bool grow_plan(struct cpu_backend *b, int n_layers, struct err *e)
 {
-    int n = 32 * n_layers + FIRST_PLAN;
+    int n = plan_records(n_layers);
     struct record *plan =
         blocks_take(&b->blocks, (size_t)n, sizeof *plan, "step plan", &b->memory.activations, e);
     if (!plan)
@@ -338,6 +351,7 @@ static const struct backend_ops ops = {
     .rope_new = rope_new,
     .kv_open = kv_open,
     .kv_page_bytes = kv_page_bytes,
+    .kv_extra_bytes = kv_extra_bytes,
     .page_copy = page_copy,
     .page_fill = page_fill,
     .step_begin = record_step_begin,

@@ -127,7 +127,9 @@ static inline int step_rows(const struct cpu_backend *b, const struct activation
  * neighbouring rows share cache lines. False past the end. */
 bool step_row_share(const struct cpu_backend *b, int n, int u, int *first, int *end);
 
-/* Takes what attention needs besides the pool; after kv_open and after every wider activation. */
+/* Bytes that attention over such a pool takes besides it, given the activations so far. */
+uint64_t step_attention_bytes(const struct cpu_backend *b, const struct kv_pool *);
+/* Takes them; after kv_open and after every wider activation. */
 bool step_attention_reserve(struct cpu_backend *b, struct err *e);
 /* Sorts the step's rows into lone rows and tiles; before the team starts. */
 void step_attention_plan(struct cpu_backend *b);

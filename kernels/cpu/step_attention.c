@@ -12,13 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Room for partial results: 32 MiB, and always enough for one row. Debug builds have no more than
- * that, so that tests go through waves. */
-#ifdef NDEBUG
-#define PARTS_FLOATS ((size_t)8 << 20)
-#else
-#define PARTS_FLOATS ((size_t)0)
-#endif
+#define PARTS_BYTES ((size_t)32 << 20) /* room for partial results, unless configured */
 
 struct pass {
     const struct attention_config *c;
@@ -42,23 +36,43 @@ static int part_floats(const struct kv_pool *kv)
     return PART_HEAD + kv->v_dim;
 }
 
+/* Floats for partial results: those of all rows, at most what is configured, at least one row's */
+static size_t parts_wanted(const struct cpu_backend *b, const struct kv_pool *kv)
+{
+    size_t bytes = b->config.attention_partials ? b->config.attention_partials : PARTS_BYTES;
+    size_t most = bytes / sizeof(float), rows = (size_t)b->config.max_rows;
+    int heads = b->widest / kv->head_dim + 1;
+    int64_t context = (int64_t)b->config.max_pages * kv->block_size;
+    size_t row = (size_t)(context / SEGMENT + 1) * heads * part_floats(kv);
+    size_t want = row > most / rows ? most : row * rows;
+    return want < row ? row : want;
+}
+
+/* Floats that one member works in */
+static size_t scratch_wanted(const struct kv_pool *kv)
+{
+    return attend_scratch(kv->v_dim) +
+           (size_t)TILE_ROWS * ((size_t)kv->head_dim + 2 * (size_t)part_floats(kv));
+}
+
+uint64_t step_attention_bytes(const struct cpu_backend *b, const struct kv_pool *kv)
+{
+    size_t members = (size_t)team_size(b->team);
+    return sizeof(float) * (parts_wanted(b, kv) + members * scratch_wanted(kv));
+}
+
 bool step_attention_reserve(struct cpu_backend *b, struct err *e)
 {
     const struct kv_pool *kv = &b->kv;
     if (!kv->data)
         return true;
-    int heads = b->widest / kv->head_dim + 1, ldp = part_floats(kv);
-    int64_t context = (int64_t)b->config.max_pages * kv->block_size;
-    size_t row = (size_t)(context / SEGMENT + 1) * heads * ldp, rows = (size_t)b->config.max_rows;
-    size_t want = row > PARTS_FLOATS / rows ? PARTS_FLOATS : row * rows;
-    want = want < row ? row : want;
+    size_t want = parts_wanted(b, kv), scratch = scratch_wanted(kv);
     uint64_t *count = &b->memory.activations;
     if (want > b->max_parts) {
         blocks_give(&b->blocks, b->parts, count);
         b->parts = blocks_take(&b->blocks, want, sizeof *b->parts, "attention", count, e);
         b->max_parts = b->parts ? want : 0;
     }
-    size_t scratch = attend_scratch(kv->v_dim) + (size_t)TILE_ROWS * (kv->head_dim + 2 * ldp);
     for (int i = 0; i < team_size(b->team); i++) {
         struct worker *w = &b->workers[i];
         if (!w->attend)
