@@ -1,6 +1,7 @@
 #include "loaded_model.h"
 
 #include "log.h"
+#include "read_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,27 +20,6 @@ const char *format_bytes(uint64_t bytes, char buf[32])
     return buf;
 }
 
-static bool read_file(const char *path, struct buf *out, struct err *e)
-{
-    FILE *f = fopen(path, "rb");
-    if (!f)
-        return err_errno(e, "--chat-template %s", path);
-    char *at;
-    size_t n = 1;
-    while (n && out->len <= MAX_TEMPLATE_FILE && (at = buf_reserve(out, 16384))) {
-        n = fread(at, 1, 16384, f);
-        out->len += n;
-    }
-    bool ok =
-        ferror(f)     ? err_errno(e, "--chat-template %s", path)
-        : out->failed ? err_set(e, ERR_MEMORY, "out of memory")
-        : out->len > MAX_TEMPLATE_FILE
-            ? err_set(e, ERR_LIMIT, "--chat-template %s: over %d bytes", path, MAX_TEMPLATE_FILE)
-            : true;
-    fclose(f);
-    return ok;
-}
-
 /* A template that the user names must work; the model's own may fail, and then only the chat
  * route is lost. */
 static bool open_template(struct loaded_model *m, const struct gguf *file, const char *path,
@@ -47,9 +27,10 @@ static bool open_template(struct loaded_model *m, const struct gguf *file, const
 {
     if (path) {
         struct buf text = {0};
-        if (read_file(path, &text, e) &&
-            !(m->template = template_parse(text.data ? text.data : "", text.len, e)))
-            err_prefix(e, "--chat-template %s", path);
+        if (!read_file(path, MAX_TEMPLATE_FILE, &text, e))
+            err_prefix(e, "--chat-template");
+        else if (!(m->template = template_parse(text.data ? text.data : "", text.len, e)))
+            err_prefix(e, "--chat-template: %s", path);
         buf_free(&text);
         return m->template != NULL;
     }

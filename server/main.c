@@ -12,6 +12,8 @@ static const struct {
      cmd_serve},
     {"bench", "bench MODEL      measure prefill and decode speed (bench --help: all flags)",
      cmd_bench},
+    {"render", "render ...       print the prompt that a chat template makes (render --help)",
+     cmd_render},
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 

@@ -238,13 +238,19 @@ static bool refuse_tools(const json_t *body, struct api_error *e)
 static bool refuse_unsupported(const json_t *body, bool chat, struct api_error *e)
 {
     static const char *const names[] = {
-        "functions",       "guided_json",
-        "guided_regex",    "guided_choice",
-        "guided_grammar",  "structured_outputs",
-        "grammar",         "suffix",
-        "use_beam_search", "prompt_embeds",
-        "chat_template",   "continue_final_message",
-        "prompt_logprobs", "truncate_prompt_tokens",
+        "functions",
+        "guided_json",
+        "guided_regex",
+        "guided_choice",
+        "guided_grammar",
+        "structured_outputs",
+        "grammar",
+        "suffix",
+        "use_beam_search",
+        "prompt_embeds",
+        "chat_template",
+        "prompt_logprobs",
+        "truncate_prompt_tokens",
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const json_t *v = field(body, names[i]);
@@ -256,6 +262,9 @@ static bool refuse_unsupported(const json_t *body, bool chat, struct api_error *
         return refuse("response_format", "only {\"type\": \"text\"} is taken", e);
     if (chat && field(body, "echo") && !is_empty(field(body, "echo")))
         return refuse("echo", "it belongs to /v1/completions", e);
+    const json_t *go_on = field(body, "continue_final_message");
+    if (!chat && go_on && !is_empty(go_on))
+        return refuse("continue_final_message", "it belongs to /v1/chat/completions", e);
     return refuse_tools(body, e);
 }
 

@@ -3,6 +3,7 @@
 #include "detokenize.h"
 #include "json_in.h"
 #include "messages.h"
+#include "template_tail.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -187,12 +188,25 @@ static bool add_kwargs(json_t *context, const json_t *kwargs, struct api_error *
     return true;
 }
 
-/* The template's variables. */
-static json_t *make_context(const struct text_model *m, const json_t *body, struct api_error *e)
+/* How the rendering ends: with the beginning of an answer, or within the last message. */
+static bool read_ending(const json_t *body, bool *generation_prompt, bool *go_on,
+                        struct api_error *e)
 {
-    bool generation_prompt = true;
-    if (!field_bool(body, "add_generation_prompt", &generation_prompt, e))
-        return NULL;
+    static const char *const name = "continue_final_message";
+    *generation_prompt = true;
+    *go_on = false;
+    if (!field_bool(body, "add_generation_prompt", generation_prompt, e) ||
+        !field_bool(body, name, go_on, e))
+        return false;
+    return !*go_on || !*generation_prompt ||
+           api_bad(e, name,
+                   "%s goes on with the last message: it needs add_generation_prompt: false", name);
+}
+
+/* The template's variables. */
+static json_t *make_context(const struct text_model *m, const json_t *body, bool generation_prompt,
+                            struct api_error *e)
+{
     json_t *messages = messages_normalise(json_object_get(body, "messages"), e);
     if (!messages)
         return NULL;
@@ -221,7 +235,11 @@ static bool render(const struct text_model *m, const json_t *context, struct ren
     struct template_input in = {
         .context = context, .trusted = trusted, .now = now, .utc_offset = (int)tm.tm_gmtoff};
     struct err err;
-    return template_render(m->template, &in, out, &err) || api_fail_err(e, "messages", &err);
+    if (template_render(m->template, &in, out, &err))
+        return true;
+    template_name_line(out, &err);
+    err_prefix(&err, "the chat template failed");
+    return api_fail_err(e, "messages", &err);
 }
 
 static bool encode_rendered(const struct text_model *m, const struct rendered *r,
@@ -246,10 +264,16 @@ bool prompt_render_chat(const struct text_model *m, const json_t *body, struct r
         return api_fail(e, 400, "unsupported_parameter", "messages",
                         "this model has no chat template: use /v1/completions, or start the "
                         "server with --chat-template FILE");
-    json_t *context = make_context(m, body, e);
+    bool generation_prompt, go_on;
+    if (!read_ending(body, &generation_prompt, &go_on, e))
+        return false;
+    json_t *context = make_context(m, body, generation_prompt, e);
     if (!context)
         return false;
+    struct err err;
     bool ok = render(m, context, out, e);
+    if (ok && go_on && !template_cut_after(out, json_object_get(context, "messages"), &err))
+        ok = api_fail_err(e, "continue_final_message", &err);
     json_decref(context);
     return ok;
 }

@@ -207,7 +207,8 @@ bool template_render(const struct template *t, const struct template_input *in,
 {
     json_t *messages = json_object_get(in->context, "messages");
     const char *text = json_string_value(json_object_get(json_array_get(messages, 0), "content"));
-    if (strcmp(text, "raise") == 0)
+    out->error_line = strcmp(text, "raise") == 0 ? 7 : 0;
+    if (out->error_line)
         return err_set(e, ERR_INVALID, "roles must alternate");
     buf_add_str(&out->text, text);
     return true;

@@ -138,6 +138,37 @@ static void rendering_gives_the_ids_and_generates_nothing(void **state)
     assert_error(posted(completions_render_handle, "{}"), 400, "missing_field");
 }
 
+#define LAST(content, more)                                                                        \
+    "{\"messages\":[{\"role\":\"user\",\"content\":\"" content "\"}],"                             \
+    "\"continue_final_message\":true" more "}"
+
+/* The fake template writes the first message and nothing else. */
+static void a_final_message_is_continued_only_instead_of_a_new_one(void **state)
+{
+    struct http_request *h = posted(
+        chat_render_handle,
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"abc\"},{\"role\":\"assistant\","
+        "\"content\":\" b \"}],\"continue_final_message\":true,\"add_generation_prompt\":false}");
+    assert_string_equal(h->out.data, "{\"token_ids\":[97,98]}");
+    end(h, false);
+    h = posted(tokenize_handle, LAST("hi", ",\"add_generation_prompt\":false"));
+    assert_contains(h->out.data, "\"tokens\":[104,105]");
+    end(h, false);
+    h = posted(chat_handle, LAST("hi", ""));
+    assert_contains(h->out.data, "continue_final_message goes on with the last message");
+    assert_error(h, 400, "invalid_value");
+    h = posted(
+        chat_render_handle,
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"abc\"},{\"role\":\"user\",\"content\":"
+        "\"d\"}],\"continue_final_message\":true,\"add_generation_prompt\":false}");
+    assert_contains(h->out.data, "\"param\": \"continue_final_message\"");
+    assert_error(h, 400, "invalid_value");
+    assert_error(posted(apply_template_handle, "{\"messages\":[],\"continue_final_message\":1}"),
+                 400, "invalid_type");
+    assert_error(posted(completions_handle, "{\"prompt\":\"a\",\"continue_final_message\":true}"),
+                 400, "unsupported_parameter");
+}
+
 static void a_template_is_applied_and_may_refuse(void **state)
 {
     struct http_request *h = posted(
@@ -147,9 +178,9 @@ static void a_template_is_applied_and_may_refuse(void **state)
     assert_non_null(json_object_get(o, "prompt"));
     json_decref(o);
     end(h, false);
-    assert_error(
-        posted(apply_template_handle, "{\"messages\":[{\"role\":\"user\",\"content\":\"raise\"}]}"),
-        400, "invalid_value");
+    h = posted(apply_template_handle, "{\"messages\":[{\"role\":\"user\",\"content\":\"raise\"}]}");
+    assert_contains(h->out.data, "the chat template failed: line 7: roles must alternate");
+    assert_error(h, 400, "invalid_value");
     assert_error(posted(apply_template_handle, "{}"), 400, "missing_field");
     api->engine = NULL;
     assert_error(posted(apply_template_handle, "{}"), 503, "model_loading");
@@ -277,6 +308,7 @@ int main(void)
         with_api(health_tells_the_truth),
         with_api(tokenize_and_detokenize_are_inverse),
         with_api(rendering_gives_the_ids_and_generates_nothing),
+        with_api(a_final_message_is_continued_only_instead_of_a_new_one),
         with_api(a_template_is_applied_and_may_refuse),
         with_api(the_model_list_tells_the_serving_limit_three_ways),
         with_api(each_served_name_has_its_entry_and_no_other),

@@ -313,6 +313,23 @@ static void raise_exception_gives_exactly_its_message(void **state)
     assert_int_equal(e.code, ERR_INVALID);
 }
 
+static void the_line_of_a_failure_is_told_once(void **state)
+{
+    struct rendered out;
+    struct err e;
+    assert_false(render("\n\n{{ raise_exception('no') }}", "{}", &out, &e));
+    assert_int_equal(out.error_line, 3);
+    template_name_line(&out, &e);
+    assert_string_equal(e.msg, "line 3: no");
+    assert_false(render("\n{{ nothing.at }}", "{}", &out, &e));
+    assert_int_equal(out.error_line, 2);
+    template_name_line(&out, &e);
+    assert_string_equal(e.msg, "line 2: 'nothing' is undefined");
+    assert_true(render("x", "{}", &out, &e));
+    assert_int_equal(out.error_line, 0);
+    rendered_free(&out);
+}
+
 static void what_would_change_its_object_is_refused(void **state)
 {
     fails("{{ l.append(1) }}", "'append' is not allowed");
@@ -337,6 +354,7 @@ int main(void)
         cmocka_unit_test(a_chatml_template_renders_a_conversation),
         cmocka_unit_test(errors_name_the_line),
         cmocka_unit_test(raise_exception_gives_exactly_its_message),
+        cmocka_unit_test(the_line_of_a_failure_is_told_once),
         cmocka_unit_test(what_would_change_its_object_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

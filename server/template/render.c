@@ -189,8 +189,10 @@ bool template_render(const struct template *t, const struct template_input *in,
     apply_limits(&r, &in->limits);
     bool ok = render(&r, out);
     arena_free(&r.arena);
-    if (!ok)
+    if (!ok) {
         rendered_free(out);
+        out->error_line = r.line;
+    }
     return ok;
 }
 

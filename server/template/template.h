@@ -35,6 +35,7 @@ struct rendered {                     /* zeroed = empty; free with rendered_free
     struct buf text;                  /* UTF-8 */
     struct text_span *template_spans; /* bytes that the template wrote, ascending, merged */
     size_t n_spans;
+    int error_line; /* after a failure, else empty: the line where the template was */
 };
 
 /* source[n]: the template's text. Errors name the line. NULL and *e on a syntax error. */
@@ -56,5 +57,8 @@ struct template_input {
 bool template_render(const struct template *, const struct template_input *, struct rendered *out,
                      struct err *e);
 void rendered_free(struct rendered *);
+/* After a failed rendering: puts the line before a message that does not begin with it already
+ * (raise_exception's). Returns false. */
+bool template_name_line(const struct rendered *failed, struct err *e);
 
 #endif

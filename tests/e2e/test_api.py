@@ -272,6 +272,20 @@ def test_rendering_tells_what_a_request_becomes(server):
     refused(server.http.post("/apply-template", json={"model": "x", "messages": user("hi")}), 404)
 
 
+def test_an_answer_goes_on_with_the_final_message(server, sdk):
+    messages = [*user("Name the capital of France."), {"role": "assistant", "content": "The capital of France is"}]
+    ending = {"add_generation_prompt": False, "continue_final_message": True}
+    text = server.http.post("/apply-template", json={"messages": messages, **ending}).json()["prompt"]
+    assert text.endswith("assistant\nThe capital of France is")
+    r = sdk.chat.completions.create(model="smol", messages=messages, temperature=0, max_tokens=2, extra_body=ending)
+    assert r.choices[0].message.content.startswith(" Paris")
+    tokens = server.http.post("/tokenize", json={"messages": messages, **ending}).json()["tokens"]
+    assert r.usage.prompt_tokens == len(tokens)
+    assert "add_generation_prompt: false" in refused(
+        server.http.post("/v1/chat/completions", json={"messages": messages, "continue_final_message": True}),
+        param="continue_final_message")["message"]
+
+
 plain_memory = pytest.mark.skipif("TOKEND_SANITIZED" in os.environ, reason="a sanitizer keeps freed memory")
 
 
@@ -584,4 +598,4 @@ def test_a_template_of_ones_own_is_used_and_may_refuse(tmp_path):
         r = s.http.post("/v1/chat/completions", json={"messages": user("One."), "max_tokens": 2})
         assert r.status_code == 200
         r = s.http.post("/v1/chat/completions", json={"messages": user("One.") * 2, "max_tokens": 2})
-        assert "roles must alternate: 7141" in refused(r)["message"]
+        assert refused(r)["message"] == "the chat template failed: line 1: roles must alternate: 7141"

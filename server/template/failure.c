@@ -1,0 +1,13 @@
+#include "template.h"
+
+#include <stdio.h>
+#include <string.h>
+
+bool template_name_line(const struct rendered *failed, struct err *e)
+{
+    char line[32];
+    const int n = snprintf(line, sizeof line, "line %d: ", failed->error_line);
+    if (failed->error_line > 0 && strncmp(e->msg, line, (size_t)n) != 0)
+        err_prefix(e, "line %d", failed->error_line);
+    return false;
+}
