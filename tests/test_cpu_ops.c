@@ -1,4 +1,6 @@
-/* Every operation of the CPU backend against its plain reference in double precision. */
+/* The CPU backend against plain references in double precision: embeddings and linears, and what
+ * is no operation of a step. test_cpu_rows.c, test_cpu_attention.c and test_cpu_moe.c have the
+ * other operations. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +11,6 @@
 #include "cpu_rig.h"
 #include "test.h"
 
-static const enum dtype kv_types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
 #define N(a) ((int)(sizeof(a) / sizeof *(a)))
 
 static bool quantised(enum dtype t)
@@ -64,85 +65,6 @@ static void an_embedding_is_the_row_of_the_table_to_the_bit(void **state)
     for_each_isa(embeds);
 }
 
-/* --- norm --- */
-
-static void norm_of(const char *isa, enum dtype type, int n, int width)
-{
-    uint64_t seed = 2;
-    double want[2048];
-    struct backend *b = rig_open(isa, 2, n, 1, 1);
-    struct table x = rig_table(b, n, width, 3, &seed);
-    struct ref_matrix w = ref_matrix_new(type, 1, width, 1, &seed);
-    const struct norm rms = {.w = rig_weight(b, &w), .eps = 1e-5f};
-    struct activation *in = rig_activation(b, width, NULL, false);
-    struct activation *out = rig_activation(b, width, NULL, false);
-    struct activation *some = rig_activation(b, width, NULL, true);
-    rig_one_sequence(b, n, 0, NULL, 0, 16);
-    struct step_inputs *inputs = b->ops->step_begin(b);
-    inputs->n_rows = n;
-    inputs->n_logits = 1;
-    inputs->logit_rows[0] = n - 1;
-    b->ops->embed(b, in, x.weight, 1);
-    b->ops->norm(b, out, in, &rms);
-    b->ops->norm_logit_rows(b, some, in, &rms);
-    rig_submit(b);
-    for (int r = 0; r < n; r++) {
-        const float *row = (const float *)x.values.bytes + (size_t)r * width;
-        ref_norm(row, w.values, width, 1e-5f, want);
-        assert_near("norm", b->ops->read(b, out, r), want, width, 1e-7, 2e-6);
-    }
-    assert_memory_equal(b->ops->read(b, some, 0), b->ops->read(b, out, n - 1),
-                        (size_t)width * sizeof(float));
-    ref_matrix_free(&w);
-    ref_matrix_free(&x.values);
-    b->ops->close(b);
-}
-
-static void norm_add_of(const char *isa, int n, int width)
-{
-    uint64_t seed = 8;
-    double want[2048];
-    struct backend *b = rig_open(isa, 2, n, 1, 1);
-    struct table x = rig_table(b, n, width, 3, &seed), y = rig_table(b, n, width, 3, &seed);
-    struct ref_matrix w = ref_matrix_new(DTYPE_F32, 1, width, 1, &seed);
-    const struct norm rms = {.w = rig_weight(b, &w), .eps = 1e-5f};
-    struct activation *stream = rig_activation(b, width, NULL, false);
-    struct activation *added = rig_activation(b, width, NULL, false);
-    rig_one_sequence(b, n, 0, NULL, 0, 16);
-    b->ops->embed(b, stream, x.weight, 1);
-    b->ops->embed(b, added, y.weight, 1);
-    b->ops->norm_add(b, stream, added, &rms);
-    rig_submit(b);
-    for (int r = 0; r < n; r++) {
-        ref_norm((const float *)y.values.bytes + (size_t)r * width, w.values, width, 1e-5f, want);
-        for (int i = 0; i < width; i++)
-            want[i] += x.values.values[(size_t)r * width + i];
-        assert_near("norm_add", b->ops->read(b, stream, r), want, width, 1e-6, 2e-6);
-        for (int i = 0; i < width; i++)
-            want[i] = y.values.values[(size_t)r * width + i];
-        assert_near("what was added", b->ops->read(b, added, r), want, width, 0, 0);
-    }
-    ref_matrix_free(&w);
-    ref_matrix_free(&x.values);
-    ref_matrix_free(&y.values);
-    b->ops->close(b);
-}
-
-static void norms(const char *isa)
-{
-    static const int widths[] = {1, 15, 16, 64, 100, 576, 1056};
-    for (int i = 0; i < N(widths); i++) {
-        for (int t = 0; t < 3; t++)
-            norm_of(isa, kv_types[t], 1 + 3 * i, widths[i]);
-        norm_add_of(isa, 1 + 3 * i, widths[i]);
-    }
-}
-
-static void a_norm_divides_by_the_root_mean_square_and_is_stored_or_added(void **state)
-{
-    for_each_isa(norms);
-}
-
 /* --- linear --- */
 
 struct linear_case {
@@ -153,7 +75,7 @@ struct linear_case {
     bool bias;
 };
 
-#define MAX_WIDTH 1600
+#define MAX_WIDTH 3200
 
 /* What the backend's reader reads, from the float32 row: `tight` quantised as it does. */
 static void reader_row(const struct linear_case *c, const float *row, bool tight, double *out)
@@ -174,6 +96,8 @@ static void linear_want(const struct linear_case *c, const struct ref_matrix *w,
     ref_linear(&w[0], x, want);
     for (int r = 0; r < c->rows; r++)
         want[r] += (c->bias ? bias[0].values[r] : 0) + (c->into == INTO_ADD ? before[r] : 0);
+    for (int r = 0; c->into == INTO_ACT && r < c->rows; r++)
+        want[r] = ref_act(c->act, want[r], 1);
     if (c->into != INTO_ACT_MUL)
         return;
     ref_linear(&w[1], x, up);
@@ -232,19 +156,20 @@ static void linear_of(const char *isa, const struct linear_case *c)
 
 static void linears(const char *isa)
 {
-    static const int shapes[][3] = {{16, 32, 1},   {17, 64, 2},    {33, 96, 3},
-                                    {100, 576, 4}, {160, 1056, 7}, {8, 320, 16},
-                                    {64, 64, 131}, {576, 1536, 5}, {1, 160, 6}};
-    static const enum linear_into into[] = {INTO_STORE, INTO_ADD, INTO_ACT_MUL};
+    static const int shapes[][3] = {{16, 32, 1},    {17, 64, 2},  {33, 96, 3},   {100, 576, 4},
+                                    {160, 1056, 7}, {8, 320, 16}, {64, 64, 131}, {576, 1536, 5},
+                                    {1, 160, 6},    {515, 32, 9}, {23, 480, 130}};
+    static const enum linear_into into[] = {INTO_STORE, INTO_ADD, INTO_ACT_MUL, INTO_ACT};
+    static const enum act_fn act[] = {ACT_SILU, ACT_GELU_TANH, ACT_GELU, ACT_SWIGLU_CLAMPED};
     for (enum dtype t = 0; t < DTYPE_COUNT; t++) {
         for (int s = 0; s < N(shapes); s++)
-            for (int i = 0; i < 3; i++) {
+            for (int i = 0; i < N(into); i++) {
                 struct linear_case c = {t,
                                         shapes[s][0],
                                         whole_blocks(t, shapes[s][1]),
                                         shapes[s][2],
                                         into[i],
-                                        s % 2 ? ACT_GELU_TANH : ACT_SILU,
+                                        act[s % (into[i] == INTO_ACT_MUL ? 4 : 3)],
                                         s % 3 == 0};
                 linear_of(isa, &c);
             }
@@ -294,156 +219,6 @@ static void three(const char *isa)
 static void three_weights_of_different_sizes_share_an_input(void **state)
 {
     for_each_isa(three);
-}
-
-/* --- rope, KV and attention --- */
-
-struct attention_case {
-    struct attention_config c;
-    struct rope_config rope;
-    enum dtype kv;
-    int block_size, n, chunk;
-    bool norm; /* q and k by head */
-};
-
-struct qkv {
-    struct table q, k, v; /* [n][heads * dim] */
-};
-
-/* Normed and rotated q; normed and rotated k, and v, as the pool has them (norm NULL: neither);
- * all double, [n][heads][dim] */
-static double *turned(const struct attention_case *a, const struct table *t, int heads, bool kv,
-                      const struct ref_matrix *norm)
-{
-    int dim = a->c.head_dim;
-    size_t n = (size_t)a->n * heads * dim;
-    double *out = malloc(n * sizeof *out);
-    memcpy(out, t->values.values, n * sizeof *out);
-    for (int i = 0; norm && i < a->n * heads; i++) {
-        if (a->norm)
-            ref_norm((const float *)t->values.bytes + (size_t)i * dim, norm->values, dim, 1e-5f,
-                     out + (size_t)i * dim);
-        ref_rotate(&a->rope, i / heads, out + (size_t)i * dim);
-    }
-    for (size_t i = 0; kv && i < n; i++)
-        out[i] = ref_round(a->kv, out[i]);
-    return out;
-}
-
-static void compare_row(const char *what, const struct attention_case *a, int pos, const float *got,
-                        const double *q, const double *k, const double *v)
-{
-    int dim = a->c.head_dim, kv_heads = a->c.n_kv_heads, group = a->c.n_heads / kv_heads;
-    double *hk = malloc((size_t)(pos + 1) * dim * sizeof *hk), want[256];
-    double *hv = malloc((size_t)(pos + 1) * dim * sizeof *hv);
-    for (int h = 0; h < a->c.n_heads; h++) {
-        for (int t = 0; t <= pos; t++) {
-            size_t from = ((size_t)t * kv_heads + h / group) * dim;
-            memcpy(hk + (size_t)t * dim, k + from, (size_t)dim * sizeof *hk);
-            memcpy(hv + (size_t)t * dim, v + from, (size_t)dim * sizeof *hv);
-        }
-        ref_attend(&a->c, pos, q + ((size_t)pos * a->c.n_heads + h) * dim, hk, hv, want);
-        /* K rounds to another neighbour here and there: float32 against double rotation */
-        double loose = a->kv == DTYPE_F32 ? 1e-5 : a->kv == DTYPE_F16 ? 1e-3 : 8e-3;
-        assert_near(what, got + h * dim, want, dim, loose, 1e-4);
-    }
-    free(hk);
-    free(hv);
-}
-
-static void attention_of(const char *isa, const struct attention_case *a)
-{
-    uint64_t seed = 5;
-    char what[160];
-    const struct attention_config *c = &a->c;
-    int dim = c->head_dim, n_pages = (a->n + a->block_size - 1) / a->block_size;
-    snprintf(what, sizeof what, "%s: %d heads, %d kv, %d dims, window %d, cap %g, kv %s, block %d",
-             isa, c->n_heads, c->n_kv_heads, dim, c->window, c->soft_cap, dtype_info(a->kv)->name,
-             a->block_size);
-    struct backend *b = rig_open(isa, 2, a->chunk, 1, n_pages);
-    struct err e;
-    struct kv_config kv = {2, c->n_kv_heads, dim, a->block_size, n_pages + 3, a->kv};
-    assert_true(b->ops->kv_open(b, &kv, &e));
-    struct rope *rope = b->ops->rope_new(b, &a->rope, &e);
-    struct qkv t = {rig_table(b, a->n, c->n_heads * dim, 2, &seed),
-                    rig_table(b, a->n, c->n_kv_heads * dim, 2, &seed),
-                    rig_table(b, a->n, c->n_kv_heads * dim, 2, &seed)};
-    struct activation *q = rig_activation(b, c->n_heads * dim, NULL, false);
-    struct activation *k = rig_activation(b, c->n_kv_heads * dim, NULL, false);
-    struct activation *v = rig_activation(b, c->n_kv_heads * dim, NULL, false);
-    struct activation *out = rig_activation(b, c->n_heads * dim, NULL, false);
-    int32_t pages[256];
-    for (int i = 0; i < n_pages; i++)
-        pages[i] = n_pages + 2 - i;
-    for (int i = 0; i < kv.n_pages; i++)
-        b->ops->page_fill(b, i, 0xFF);
-    struct ref_matrix norm_q = ref_matrix_new(DTYPE_F32, 1, dim, 2, &seed);
-    struct ref_matrix norm_k = ref_matrix_new(DTYPE_F32, 1, dim, 2, &seed);
-    const struct qk_norm norm = {
-        .q = rig_weight(b, &norm_q), .k = rig_weight(b, &norm_k), .eps = 1e-5f};
-    double *rq = turned(a, &t.q, c->n_heads, false, &norm_q);
-    double *rk = turned(a, &t.k, c->n_kv_heads, true, &norm_k);
-    double *rv = turned(a, &t.v, c->n_kv_heads, true, NULL);
-    for (int at = 0; at < a->n; at += a->chunk) {
-        int n = a->n - at < a->chunk ? a->n - at : a->chunk;
-        rig_one_sequence(b, n, at, pages, n_pages, a->block_size);
-        b->ops->embed(b, q, t.q.weight, 1);
-        b->ops->embed(b, k, t.k.weight, 1);
-        b->ops->embed(b, v, t.v.weight, 1);
-        b->ops->rope_write_kv(b, 1, a->norm ? &norm : NULL, rope, c->n_heads, q, k, v);
-        b->ops->attention(b, 1, c, NULL, out, q);
-        rig_submit(b);
-        for (int r = 0; r<n; r += n> 20 ? 7 : 1)
-            compare_row(what, a, at + r, b->ops->read(b, out, r), rq, rk, rv);
-    }
-    free(rq);
-    free(rk);
-    free(rv);
-    ref_matrix_free(&norm_q);
-    ref_matrix_free(&norm_k);
-    ref_matrix_free(&t.q.values);
-    ref_matrix_free(&t.k.values);
-    ref_matrix_free(&t.v.values);
-    b->ops->close(b);
-}
-
-static void attentions(const char *isa)
-{
-    static const struct {
-        int heads, kv_heads, dim, window, block, n, chunk;
-        float cap;
-        enum rope_style style;
-    } shapes[] = {
-        {3, 1, 16, 0, 16, 40, 40, 0, ROPE_NEOX},    {9, 3, 64, 0, 16, 330, 70, 0, ROPE_NORMAL},
-        {4, 4, 80, 0, 32, 50, 9, 0, ROPE_NEOX},     {8, 2, 128, 30, 16, 90, 33, 0, ROPE_NORMAL},
-        {2, 1, 256, 0, 16, 35, 20, 5, ROPE_NEOX},   {3, 3, 32, 17, 32, 300, 45, 4, ROPE_NONE},
-        {16, 2, 20, 0, 48, 60, 60, 0, ROPE_NORMAL}, {7, 1, 64, 100, 16, 620, 620, 0, ROPE_NEOX},
-        {4, 1, 64, 0, 16, 30, 1, 0, ROPE_NEOX},     {5, 1, 64, 260, 16, 600, 300, 0, ROPE_NEOX},
-        {6, 2, 8, 0, 16, 21, 3, 2, ROPE_NORMAL},    {4, 1, 256, 40, 16, 330, 60, 0, ROPE_NEOX},
-    };
-    for (int t = 0; t < N(kv_types); t++)
-        for (int i = 0; i < N(shapes); i++) {
-            float inv_freq[128];
-            int dims = shapes[i].dim >= 64 ? shapes[i].dim / 2 : shapes[i].dim;
-            for (int d = 0; d < dims / 2; d++)
-                inv_freq[d] = (float)pow(10000, -2.0 * d / dims);
-            struct attention_case a = {
-                .c = {shapes[i].heads, shapes[i].kv_heads, shapes[i].dim,
-                      (float)(1 / sqrt(shapes[i].dim)), shapes[i].window, shapes[i].cap},
-                .rope = {shapes[i].style, dims, inv_freq, 1.25f, 700},
-                .kv = kv_types[t],
-                .block_size = shapes[i].block,
-                .n = shapes[i].n,
-                .chunk = shapes[i].chunk,
-                .norm = i % 3 == 2,
-            };
-            attention_of(isa, &a);
-        }
-}
-
-static void attention_over_pages_matches_the_reference(void **state)
-{
-    for_each_isa(attentions);
 }
 
 /* --- memory, errors, host work --- */
@@ -551,10 +326,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_embedding_is_the_row_of_the_table_to_the_bit),
-        cmocka_unit_test(a_norm_divides_by_the_root_mean_square_and_is_stored_or_added),
         cmocka_unit_test(a_linear_of_every_type_matches_the_reference),
         cmocka_unit_test(three_weights_of_different_sizes_share_an_input),
-        cmocka_unit_test(attention_over_pages_matches_the_reference),
         cmocka_unit_test(columns_that_do_not_fill_blocks_are_refused),
         cmocka_unit_test(an_unknown_instruction_set_is_refused_by_name),
         cmocka_unit_test(a_pool_of_a_wrong_shape_is_refused),

@@ -104,19 +104,29 @@ void ref_quantise(const float *x, int n, double *out)
     }
 }
 
-void ref_norm(const float *x, const double *w, int n, double eps, double *out)
+void ref_norm(enum norm_kind kind, const float *x, const double *w, const double *bias, int n,
+              double eps, double *out)
 {
-    double sum = 0;
+    double mean = 0, sum = 0;
+    for (int i = 0; i < n && kind == NORM_LAYER; i++)
+        mean += (double)x[i] / n;
     for (int i = 0; i < n; i++)
-        sum += (double)x[i] * x[i];
+        sum += (x[i] - mean) * (x[i] - mean);
     for (int i = 0; i < n; i++)
-        out[i] = x[i] / sqrt(sum / n + eps) * w[i];
+        out[i] = (x[i] - mean) / sqrt(sum / n + eps) * w[i] + (bias ? bias[i] : 0);
 }
 
 double ref_act(enum act_fn fn, double g, double up)
 {
     if (fn == ACT_SILU)
         return g / (1 + exp(-g)) * up;
+    if (fn == ACT_GELU)
+        return 0.5 * g * erfc(-g / sqrt(2)) * up;
+    if (fn == ACT_SWIGLU_CLAMPED) {
+        g = g > 7 ? 7 : g;
+        up = up > 7 ? 7 : up < -7 ? -7 : up;
+        return g / (1 + exp(-1.702 * g)) * (up + 1);
+    }
     return 0.5 * g * (1 + tanh(sqrt(2 / M_PI) * (g + 0.044715 * g * g * g))) * up;
 }
 
@@ -134,8 +144,8 @@ void ref_rotate(const struct rope_config *c, int position, double *x)
     }
 }
 
-void ref_attend(const struct attention_config *c, int pos, const double *q, const double *k,
-                const double *v, double *out)
+void ref_attend(const struct attention_config *c, int pos, const double *sink, const double *q,
+                const double *k, const double *v, double *out)
 {
     int first = c->window > 0 && pos + 1 > c->window ? pos + 1 - c->window : 0, dim = c->head_dim;
     double *p = malloc((size_t)(pos + 1) * sizeof *p), most = -INFINITY, sum = 0;
@@ -147,6 +157,10 @@ void ref_attend(const struct attention_config *c, int pos, const double *q, cons
         if (c->soft_cap > 0)
             p[t] = c->soft_cap * tanh(p[t] / c->soft_cap);
         most = p[t] > most ? p[t] : most;
+    }
+    if (sink) {
+        most = *sink > most ? *sink : most;
+        sum = exp(*sink - most);
     }
     for (int t = first; t <= pos; t++)
         sum += p[t] = exp(p[t] - most);

@@ -28,13 +28,15 @@ double ref_round(enum dtype, double);
 void ref_linear(const struct ref_matrix *m, const double *x, double *y);
 /* x as int8 blocks of 32 have it: q = nearest(x * 127 / max|x|), times max|x| / 127. */
 void ref_quantise(const float *x, int n, double *out);
-void ref_norm(const float *x, const double *w, int n, double eps, double *out);
-double ref_act(enum act_fn, double gate, double up);
+/* bias NULL: none */
+void ref_norm(enum norm_kind, const float *x, const double *w, const double *bias, int n,
+              double eps, double *out);
+double ref_act(enum act_fn, double gate, double up); /* without a gate: up = 1 */
 /* Turns one head in place. */
 void ref_rotate(const struct rope_config *, int position, double *x);
 
-/* One head of one query at position `pos`: k, v [pos + 1][head_dim]. */
-void ref_attend(const struct attention_config *, int pos, const double *q, const double *k,
-                const double *v, double *out);
+/* One head of one query at position `pos`: k, v [pos + 1][head_dim]; sink NULL: none. */
+void ref_attend(const struct attention_config *, int pos, const double *sink, const double *q,
+                const double *k, const double *v, double *out);
 
 #endif
