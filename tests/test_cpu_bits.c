@@ -23,13 +23,16 @@ struct shape {
     enum act_fn act;
     enum rope_style style;
     bool norms; /* of q and k, and of what is added to the residual stream */
+    enum norm_kind norm_kind;
+    enum qk_norm_span span;
+    bool extras;     /* biases of norms, sinks, soft cap of the logits, a gated addition */
+    bool ungated;    /* MLP */
+    int rotary_dims; /* 0: all */
 };
-
-#define RMS(weight) (&(struct norm){.w = (weight), .eps = 1e-5f})
 
 struct layer {
     struct weight *norm1, *q, *k, *v, *o, *norm2, *gate, *up, *down, *bias;
-    struct weight *post1, *post2, *norm_q, *norm_k;
+    struct weight *post1, *post2, *norm_q, *norm_k, *sinks, *norm_bias, *side;
 };
 
 struct mini {
@@ -38,7 +41,8 @@ struct mini {
     struct rope *rope;
     struct weight *embed, *norm;
     struct layer layers[LAYERS];
-    struct activation *x, *normed, *q, *k, *v, *att, *normed2, *hidden, *added, *last, *logits;
+    struct activation *x, *normed, *q, *k, *v, *att, *normed2, *hidden, *added, *plain, *last,
+        *logits;
 };
 
 static struct weight *make(struct mini *m, enum dtype t, int rows, int cols, uint64_t *seed)
@@ -66,8 +70,12 @@ static void make_layer(struct mini *m, struct layer *l, int width, uint64_t *see
     l->down = make(m, t, width, s->ff, seed);
     l->post1 = make(m, DTYPE_F32, 1, width, seed);
     l->post2 = make(m, DTYPE_F32, 1, width, seed);
-    l->norm_q = make(m, DTYPE_F32, 1, s->dim, seed);
-    l->norm_k = make(m, DTYPE_F32, 1, s->dim, seed);
+    bool each = s->span != QK_NORM_HEAD;
+    l->norm_q = make(m, DTYPE_F32, 1, s->dim * (each ? s->heads : 1), seed);
+    l->norm_k = make(m, DTYPE_F32, 1, s->dim * (each ? s->kv_heads : 1), seed);
+    l->norm_bias = make(m, DTYPE_F32, 1, width, seed);
+    l->side = make(m, DTYPE_F32, 1, width, seed);
+    l->sinks = make(m, DTYPE_F32, 1, s->heads, seed);
 }
 
 static struct mini mini_of(struct backend *b, const struct shape *s)
@@ -78,9 +86,10 @@ static struct mini mini_of(struct backend *b, const struct shape *s)
     struct mini m = {.b = b, .s = *s};
     int width = s->heads * s->dim, kv = s->kv_heads * s->dim;
     struct kv_config pool = {LAYERS, s->kv_heads, s->dim, s->block_size, POOL_PAGES, s->kv};
-    for (int i = 0; i < s->dim / 2; i++)
-        inv_freq[i] = powf(10000, -2.0f * i / s->dim);
-    struct rope_config rope = {s->style, s->dim, inv_freq, 1, MAX_PAGES * s->block_size};
+    int dims = s->rotary_dims ? s->rotary_dims : s->dim;
+    for (int i = 0; i < dims / 2; i++)
+        inv_freq[i] = powf(10000, -2.0f * i / dims);
+    struct rope_config rope = {s->style, dims, inv_freq, 1, MAX_PAGES * s->block_size};
     m.rope = m.b->ops->rope_new(m.b, &rope, &e);
     m.embed = make(&m, s->weights, VOCAB, width, &seed);
     m.norm = make(&m, DTYPE_F32, 1, width, &seed);
@@ -95,6 +104,7 @@ static struct mini mini_of(struct backend *b, const struct shape *s)
     m.normed2 = rig_activation(m.b, width, m.layers[0].gate, false);
     m.hidden = rig_activation(m.b, s->ff, m.layers[0].down, false);
     m.added = rig_activation(m.b, width, NULL, false);
+    m.plain = rig_activation(m.b, width, NULL, false);
     m.last = rig_activation(m.b, width, m.embed, true);
     m.logits = rig_activation(m.b, VOCAB, NULL, true);
     assert_true(m.b->ops->kv_open(m.b, &pool, &e));
@@ -120,9 +130,15 @@ static void add(struct mini *m, const struct activation *in, const struct weight
 {
     const struct backend_ops *o = m->b->ops;
     struct activation *out = m->s.norms ? m->added : m->x;
+    struct norm norm = {.kind = m->s.norm_kind, .w = post, .eps = 1e-5f};
     o->linear(m->b, m->s.norms ? INTO_STORE : INTO_ADD, m->s.act, in, 1, &w, NULL, &out);
     if (m->s.norms)
-        o->norm_add(m->b, m->x, m->added, RMS(post));
+        o->norm_add(m->b, m->x, m->added, &norm);
+}
+
+static struct norm norm_of(const struct shape *s, const struct weight *w, const struct weight *bias)
+{
+    return (struct norm){s->norm_kind, w, s->extras ? bias : NULL, 1e-5f};
 }
 
 static void forward(struct mini *m)
@@ -136,20 +152,31 @@ static void forward(struct mini *m)
         struct layer *l = &m->layers[i];
         const struct weight *qkv[] = {l->q, l->k, l->v}, *biases[] = {NULL, l->bias, NULL};
         const struct weight *gated[] = {l->gate, l->up};
-        const struct qk_norm heads = {.q = l->norm_q, .k = l->norm_k, .eps = 1e-5f};
+        const struct norm norm1 = norm_of(s, l->norm1, l->norm_bias);
+        const struct norm norm2 = norm_of(s, l->norm2, l->norm_bias);
+        const struct qk_norm heads = {
+            .kind = s->norm_kind, .span = s->span, .q = l->norm_q, .k = l->norm_k, .eps = 1e-5f};
         struct activation *outs[] = {m->q, m->k, m->v};
-        o->norm(m->b, m->normed, m->x, RMS(l->norm1));
+        o->norm(m->b, m->normed, m->x, &norm1);
         o->linear(m->b, INTO_STORE, s->act, m->normed, 3, qkv, biases, outs);
         o->rope_write_kv(m->b, i, s->norms ? &heads : NULL, m->rope, s->heads, m->q, m->k, m->v);
-        o->attention(m->b, i, &c, NULL, m->att, m->q);
+        o->attention(m->b, i, &c, s->extras ? l->sinks : NULL, m->att, m->q);
         add(m, m->att, l->o, l->post1);
-        o->norm(m->b, m->normed2, m->x, RMS(l->norm2));
-        o->linear(m->b, INTO_ACT_MUL, s->act, m->normed2, 2, gated, NULL, &m->hidden);
+        o->norm(m->b, m->normed2, m->x, &norm2);
+        o->linear(m->b, s->ungated ? INTO_ACT : INTO_ACT_MUL, s->act, m->normed2,
+                  s->ungated ? 1 : 2, gated, NULL, &m->hidden);
+        if (s->extras) {
+            o->norm(m->b, m->plain, m->x, &norm2);
+            o->gated_add(m->b, m->x, m->plain, m->plain, l->side);
+        }
         add(m, m->hidden, l->down, l->post2);
     }
     const struct weight *head[] = {m->embed};
-    o->norm_logit_rows(m->b, m->last, m->x, RMS(m->norm));
+    const struct norm last = norm_of(s, m->norm, NULL);
+    o->norm_logit_rows(m->b, m->last, m->x, &last);
     o->linear(m->b, INTO_STORE, s->act, m->last, 1, head, NULL, &m->logits);
+    if (s->extras)
+        o->soft_cap(m->b, m->logits, 7);
 }
 
 /* A sequence: its tokens follow from `id`, its pages from `first_page` in steps of 7. */
@@ -298,6 +325,12 @@ static void shapes_agree(const char *isa)
         {DTYPE_Q4_K, DTYPE_F16, 4, 1, 64, 256, 16, 0, 0, ACT_SILU, ROPE_NORMAL, false},
         {DTYPE_Q5_K, DTYPE_F16, 4, 1, 64, 256, 16, 0, 0, ACT_SILU, ROPE_NORMAL, false},
         {DTYPE_Q6_K, DTYPE_F16, 4, 1, 64, 256, 16, 0, 0, ACT_SILU, ROPE_NORMAL, false},
+        {DTYPE_Q8_0, DTYPE_F16, 9, 3, 32, 96, 16, 50, 0, ACT_SWIGLU_CLAMPED, ROPE_NEOX, true,
+         NORM_RMS, QK_NORM_ALL, true, false, 12},
+        {DTYPE_BF16, DTYPE_F32, 7, 7, 10, 41, 16, 0, 0, ACT_GELU, ROPE_NORMAL, true, NORM_LAYER,
+         QK_NORM_HEADS, true, true, 4},
+        {DTYPE_F16, DTYPE_BF16, 5, 1, 18, 40, 16, 0, 4, ACT_GELU, ROPE_NEOX, false, NORM_LAYER,
+         QK_NORM_HEAD, true, false, 6},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         shape_agrees(isa, &shapes[i], i == 0 ? 300 : i < 5 ? 100 : 50);
@@ -336,15 +369,19 @@ static void many_segments_are_joined_in_one_order(void **state)
 /* The sets that fuse a product and a sum differ in the width of their vectors only. */
 static void as_the_first(const char *isa)
 {
-    static struct seq first[3];
-    static const struct shape shapes[3] = {
+    static struct seq first[5];
+    static const struct shape shapes[5] = {
         {DTYPE_Q8_0, DTYPE_F16, 4, 1, 64, 256, 16, 0, 5, ACT_SILU, ROPE_NEOX, true},
         {DTYPE_Q6_K, DTYPE_BF16, 4, 1, 64, 256, 16, 0, 0, ACT_GELU_TANH, ROPE_NORMAL, false},
         {DTYPE_F16, DTYPE_F16, 6, 2, 80, 77, 16, 0, 0, ACT_SILU, ROPE_NEOX, false},
+        {DTYPE_Q8_0, DTYPE_F16, 9, 3, 32, 96, 16, 20, 0, ACT_SWIGLU_CLAMPED, ROPE_NEOX, true,
+         NORM_RMS, QK_NORM_ALL, true, false, 12},
+        {DTYPE_BF16, DTYPE_F32, 7, 7, 10, 41, 16, 0, 3, ACT_GELU, ROPE_NORMAL, true, NORM_LAYER,
+         QK_NORM_HEADS, true, true, 4},
     };
     if (strcmp(isa, "generic") == 0)
         return;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 5; i++) {
         struct mini m = mini_open(isa, &shapes[i], 1);
         struct seq s = seq_new(1, 40, 5);
         in_chunks(&m, &s, 12);
