@@ -295,6 +295,12 @@ void engine_stop_choice(struct engine *e, struct request *r, int choice)
     mailbox_ring(&e->mail);
 }
 
+void engine_reset_prefix_cache(struct engine *e)
+{
+    atomic_store(&e->reset_asked, true);
+    mailbox_ring(&e->mail);
+}
+
 struct request *engine_poll(struct engine *e)
 {
     return mailbox_poll(&e->mail);

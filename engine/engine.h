@@ -115,6 +115,10 @@ void engine_cancel(struct engine *, struct request *);
 /* Ends one choice within a step (the loop found a stop string); finish = FINISH_STOP. */
 void engine_stop_choice(struct engine *, struct request *, int choice);
 
+/* Empties the prefix cache before the next step: what is submitted later finds nothing that was
+ * computed before. Requests in flight keep what they have. */
+void engine_reset_prefix_cache(struct engine *);
+
 /* The next request with news since its last poll, or NULL. Loop thread only. */
 struct request *engine_poll(struct engine *);
 

@@ -1,7 +1,7 @@
 /* engine_impl.h: the engine thread's own state; for engine.c, engine_step.c and engine_stats.c.
  *
  * Written by engine_open before the thread starts and by the thread afterwards; what other
- * threads read meanwhile is atomic (mail, stop, dead, heartbeat, stats) or never changes (info,
+ * threads read meanwhile is atomic (mail, stop, dead, reset_asked, heartbeat, stats) or never changes (info,
  * config). */
 #ifndef TOKEND_ENGINE_IMPL_H
 #define TOKEND_ENGINE_IMPL_H
@@ -52,6 +52,7 @@ struct engine {
     pthread_t thread;
     bool thread_runs;
     _Atomic bool stop, dead;
+    _Atomic bool reset_asked; /* empty the prefix cache */
     _Atomic uint64_t heartbeat; /* ns on CLOCK_MONOTONIC */
     struct stats_box stats_box;
 

@@ -90,6 +90,9 @@ static void take_mail(struct engine *e)
         next = r->inbox_next;
         admit(e, r);
     }
+    /* After the inbox: who asked before submitting is obeyed before that request looks pages up. */
+    if (atomic_exchange(&e->reset_asked, false))
+        prefix_cache_reset(e->cache);
     for (struct list_node *n = list_first(&e->live); rung && n; n = list_next(&e->live, n))
         look_at_flags(e, list_entry(n, struct request_run, link));
 }

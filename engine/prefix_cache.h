@@ -57,7 +57,7 @@ prefix_node prefix_cache_insert(struct prefix_cache *, prefix_node parent, struc
 /* Frees the least recently used page that nobody references and that has no child with
  * pages; false when there is none. */
 bool prefix_cache_reclaim(struct prefix_cache *);
-/* Forgets everything (POST /reset_prefix_cache later); what is in use is detached. */
+/* Forgets everything (engine_reset_prefix_cache); what is in use is detached. */
 void prefix_cache_reset(struct prefix_cache *);
 /* Forgets a node and everything below it: a request whose numbers were bad. */
 void prefix_cache_forget(struct prefix_cache *, prefix_node);

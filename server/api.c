@@ -21,6 +21,7 @@ static const struct http_route routes[] = {
     {HTTP_POST, "/v1/chat/completions/render", chat_render_handle},
     {HTTP_GET, "/health", health_handle, .open = true},
     {HTTP_GET, "/metrics", metrics_handle},
+    {HTTP_POST, "/reset_prefix_cache", reset_prefix_cache_handle},
     {HTTP_GET, "/version", version_handle},
     {0},
 };

@@ -65,6 +65,7 @@ void completions_render_handle(struct http_request *, void *api);
 void chat_render_handle(struct http_request *, void *api);
 void health_handle(struct http_request *, void *api);
 void metrics_handle(struct http_request *, void *api);
+void reset_prefix_cache_handle(struct http_request *, void *api);
 void version_handle(struct http_request *, void *api);
 
 #endif

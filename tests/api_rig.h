@@ -227,7 +227,7 @@ struct engine {
     struct request *all[MAX_REQUESTS]; /* shared with us */
     int n;
     struct request *news;
-    int cancelled, stopped, made, freed;
+    int cancelled, stopped, resets, made, freed;
 };
 static struct engine engine;
 
@@ -256,6 +256,10 @@ void engine_stop_choice(struct engine *e, struct request *r, int choice)
 {
     atomic_store(&r->choices[choice].stop_asked, true);
     e->stopped++;
+}
+void engine_reset_prefix_cache(struct engine *e)
+{
+    e->resets++;
 }
 struct request *engine_poll(struct engine *e)
 {

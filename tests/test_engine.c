@@ -122,6 +122,45 @@ static void sixteen_cold_arrivals_compute_a_shared_prompt_once(void **state)
     rig_close(&r);
 }
 
+/* Tokens that the same prompt finds in the cache; its greedy answer never changes. */
+static int found_again(struct rig *r, struct request *first)
+{
+    struct request *q = rig_request(5, 70, 640, &rig_plain);
+    rig_submit(r, q);
+    rig_wait_ended(r, &q, 1);
+    int n = atomic_load(&q->n_cached);
+    rig_assert_equal(first, q);
+    request_free(q);
+    return n;
+}
+
+static void a_reset_cache_holds_nothing_for_what_is_submitted_later(void **state)
+{
+    struct rig r;
+    struct engine_config c = fake_config();
+    rig_open(&r, file, &c);
+    struct request *first = rig_request(5, 70, 640, &rig_plain), *held;
+    rig_submit(&r, first);
+    rig_wait_ended(&r, &first, 1);
+    assert_int_equal(found_again(&r, first), 64);
+    engine_reset_prefix_cache(r.e);
+    assert_int_equal(found_again(&r, first), 0);
+    assert_int_equal(found_again(&r, first), 64);
+    hold(&r, &held); /* asked for in the middle of a step, as is what follows */
+    struct request *running = rig_request(5, 70, 640, &rig_plain);
+    engine_reset_prefix_cache(r.e);
+    rig_submit(&r, running);
+    atomic_store(&fake.hold, false);
+    struct request *both[] = {held, running};
+    rig_wait_ended(&r, both, 2);
+    assert_int_equal(atomic_load(&running->n_cached), 0);
+    rig_assert_equal(first, running);
+    request_free(first);
+    request_free(held);
+    request_free(running);
+    rig_close(&r);
+}
+
 /* Seven choices of a prompt of 100 tokens; most_extra: tokens that may be computed again. */
 static void check_choices(int places, int most_extra)
 {
@@ -788,6 +827,7 @@ int main(void)
         cmocka_unit_test_setup(answers_do_not_depend_on_the_crowd_with_pages_of_32, setup),
         cmocka_unit_test_setup(a_greedy_answer_follows_from_all_tokens_before, setup),
         cmocka_unit_test_setup(sixteen_cold_arrivals_compute_a_shared_prompt_once, setup),
+        cmocka_unit_test_setup(a_reset_cache_holds_nothing_for_what_is_submitted_later, setup),
         cmocka_unit_test_setup(choices_share_the_prompt_and_differ_by_their_index, setup),
         cmocka_unit_test_setup(penalties_see_what_was_generated, setup),
         cmocka_unit_test(the_submitter_reads_a_prompt_once_however_many_choices_want_it),

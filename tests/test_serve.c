@@ -90,6 +90,9 @@ void engine_cancel(struct engine *e, struct request *r)
 void engine_stop_choice(struct engine *e, struct request *r, int choice)
 {
 }
+void engine_reset_prefix_cache(struct engine *e)
+{
+}
 struct request *engine_poll(struct engine *e)
 {
     return atomic_exchange(&e->news, NULL);

@@ -240,6 +240,23 @@ def test_the_second_turn_of_a_conversation_finds_the_first(server):
         assert text(good(chat(cold, second))) == text(two)
 
 
+def test_the_cache_is_forgotten_on_request_and_streams_go_on(server):
+    messages = [{"role": "system", "content": long_text("reset")}] + user("Which note?")
+    first, warm = (good(chat(server, messages)) for _ in range(2))
+    assert cached(warm) > 1000
+    body = {"messages": messages, "max_tokens": 60, "temperature": 0, "stream": True, "ignore_eos": True}
+    whole = text(good(chat(server, messages, max_tokens=60, ignore_eos=True)))
+    with server.http.stream("POST", CHAT, json=body) as r:
+        lines = r.iter_lines()
+        said = next(lines)
+        assert server.http.post("/reset_prefix_cache").status_code == 200
+        cold = good(chat(server, messages))
+        said = "\n\n".join([said] + [x for x in lines if x]) + "\n\n"
+    assert cached(cold) == 0 and text(cold) == text(first)
+    assert "".join(c["delta"].get("content") or "" for e in events(said) for c in e["choices"]) == whole
+    assert server.all_pages_are_back()
+
+
 # ---------------------------------------------------------------- load
 
 def test_the_sdks_retries_get_through_a_full_queue():
@@ -295,3 +312,13 @@ def test_clients_that_leave_are_no_errors_of_the_log(server):
     assert server.all_pages_are_back()
     bad = [line for line in server.output().splitlines() if " error " in line or " warn" in line]
     assert not bad, bad
+
+
+def test_every_route_but_health_wants_the_key():
+    with Tokend("--max-model-len", "256", key="sesame") as s:
+        for method, path in (("GET", "/metrics"), ("GET", "/v1/models"), ("GET", "/version"), ("POST", CHAT),
+                             ("POST", "/tokenize"), ("POST", "/reset_prefix_cache"), ("POST", "/v1/completions/render")):
+            without = s.http.request(method, path, headers={"Authorization": ""})
+            assert without.status_code == 401 and without.headers["www-authenticate"].startswith("Bearer"), path
+            assert s.http.request(method, path, json={}).status_code in (200, 400), path
+        assert s.http.get("/health", headers={"Authorization": ""}).status_code == 200

@@ -23,13 +23,15 @@ def free_port():
 
 
 class Tokend:
-    def __init__(self, *flags, model=MODEL):
+    def __init__(self, *flags, model=MODEL, key=None):
+        flags = (*flags, "--api-key", key) if key else flags
         self.log = tempfile.NamedTemporaryFile(prefix="tokend-", suffix=".log", delete=False)
         self.process = subprocess.Popen([PROGRAM, "serve", model, "--port", str(free_port()), *flags],
                                         stdout=self.log, stderr=subprocess.STDOUT)
         self.host, self.port = self._wait_until_listening()
         self.url = f"http://{self.host}:{self.port}"
-        self.http = httpx.Client(base_url=self.url, timeout=120, trust_env=False)
+        self.http = httpx.Client(base_url=self.url, timeout=120, trust_env=False,
+                                 headers={"Authorization": f"Bearer {key}"} if key else {})
         self.name = self.http.get("/v1/models").json()["data"][0]["id"]
 
     def output(self):
