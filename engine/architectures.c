@@ -110,6 +110,7 @@ static const struct architecture architectures[] = {
     {.name = "stablelm",
      .norm = NORM_LAYER,
      .norm_bias = true,
+     .may_be_parallel = true,
      .qk_norm = MAYBE,
      .qk_norm_span = QK_NORM_HEADS,
      .rope_style = ROPE_NEOX},

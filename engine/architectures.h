@@ -26,7 +26,9 @@ struct architecture {
     const char *name;
     enum norm_kind norm;
     bool norm_bias;
-    bool no_pre_norms, post_norms, parallel;
+    bool no_pre_norms, post_norms;
+    bool parallel;
+    bool may_be_parallel; /* as the file says */
     enum presence qk_norm;
     enum qk_norm_span qk_norm_span;
     enum act_fn act;

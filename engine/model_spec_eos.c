@@ -62,8 +62,11 @@ static bool is_control(const unsigned char *types, uint64_t id)
     return type == TOKEN_TYPE_CONTROL;
 }
 
-bool model_spec_read_eos(const struct gguf *g, struct model_spec *s, struct err *e)
+bool spec_read_eos(const struct spec_reader *r)
 {
+    const struct gguf *g = r->g;
+    struct model_spec *s = r->s;
+    struct err *e = r->e;
     struct gguf_string_iter it = {0};
     struct gguf_str text;
     const void *types;

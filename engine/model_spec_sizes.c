@@ -136,10 +136,7 @@ bool spec_read_layers(const struct spec_reader *r)
 {
     const struct architecture *a = r->a;
     bool windowed[MODEL_MAX_LAYERS] = {false}, turns;
-    if (!read_windows(r, windowed) || !read_turning(r, &turns) ||
-        (spec_has(r, "use_parallel_residual") &&
-         !gguf_bool_or(r->g, spec_key(r, "use_parallel_residual").text, false, &r->s->parallel,
-                       r->e)))
+    if (!read_windows(r, windowed) || !read_turning(r, &turns))
         return false;
     for (int i = 0; i < r->s->n_layers; i++) {
         const bool still = !turns || (a->rope_windowed_only && !windowed[i]) ||
