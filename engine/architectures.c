@@ -118,9 +118,9 @@ static const struct architecture architectures[] = {
 };
 enum { N_ARCHITECTURES = sizeof architectures / sizeof *architectures };
 
-static const char *const mla[] = {"deepseek2",   "deepseek3", "deepseek32", "minicpm3",
-                                  "kimi-linear", "plm",       "glm-dsa",    "longcat-flash",
-                                  "mistral4"};
+static const char *const mla[] = {"deepseek2", "deepseek3",     "deepseek32",
+                                  "minicpm3",  "kimi-linear",   "plm",
+                                  "glm-dsa",   "longcat-flash", "mistral4"};
 
 static bool is(const char *name, size_t len, const char *known)
 {

@@ -45,9 +45,10 @@ struct architecture {
     float rope_local_default; /* rope_local's base where the file has none; 0: the other base */
 
     bool scales_embedding;      /* by sqrt(n_embd) */
-    int layers_scaled_by_width; /* models of so many layers scale scores by 1/sqrt(n_embd/n_heads) */
+    int layers_scaled_by_width; /* models of so many layers scale scores by 1/sqrt(n_embd/n_heads)
+                                 */
     enum scale_rule logit_scale;
-    bool soft_caps; /* may have them */
+    bool soft_caps;                           /* may have them */
     float attention_soft_cap, logit_soft_cap; /* where the file has none */
     bool sinks;
 

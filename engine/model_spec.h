@@ -46,8 +46,8 @@ struct model_spec {
     float norm_eps;
     bool pre_norms;  /* attention and MLP read a norm of the residual stream */
     bool post_norms; /* what they add to it goes through a norm */
-    bool parallel;   /* both read the same norm's output, and both are added (one pre-norm a layer) */
-    bool qk_norm;    /* q and k go through a norm before they are turned */
+    bool parallel; /* both read the same norm's output, and both are added (one pre-norm a layer) */
+    bool qk_norm;  /* q and k go through a norm before they are turned */
     enum qk_norm_span qk_norm_span;
     enum norm_kind qk_norm_kind;
     bool qkv_bias, o_bias, mlp_bias, out_bias;
@@ -57,7 +57,8 @@ struct model_spec {
 
     enum rope_style rope_style;
     struct rope_spec rope, rope_local, rope_long;
-    int rope_long_above; /* longer contexts (max_model_len) turn by rope_long, not rope; 0: none do */
+    int rope_long_above; /* longer contexts (max_model_len) turn by rope_long, not rope; 0: none do
+                          */
 
     float embedding_scale; /* of token_embd's rows */
     float residual_scale;  /* of what attention and MLP add */

@@ -47,7 +47,8 @@ static bool one_for_all(const struct spec_reader *r, const char *key, uint32_t *
     return true;
 }
 
-bool spec_int(const struct spec_reader *r, const char *rest, int least, int most, int dflt, int *out)
+bool spec_int(const struct spec_reader *r, const char *rest, int least, int most, int dflt,
+              int *out)
 {
     const struct key_name key = spec_key(r, rest);
     uint32_t v;
@@ -108,8 +109,9 @@ bool spec_layer_flags(const struct spec_reader *r, const char *rest, bool *out)
         if (ints)
             memcpy(&v, p + i * sizeof v, sizeof v);
         if (v > 1)
-            return gguf_err(r->g, r->e, ERR_INVALID, "key %s: value %" PRIu64 " is %" PRIu32
-                            ", expected 0 or 1", key.text, i, v);
+            return gguf_err(r->g, r->e, ERR_INVALID,
+                            "key %s: value %" PRIu64 " is %" PRIu32 ", expected 0 or 1", key.text,
+                            i, v);
         out[i] = v;
     }
     return true;

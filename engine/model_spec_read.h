@@ -23,7 +23,8 @@ bool spec_has(const struct spec_reader *, const char *rest);
 
 /* An integer in [least, most]; dflt when absent, or an error when dflt < 0. An array of a value
  * for each layer is fine if they are equal. */
-bool spec_int(const struct spec_reader *, const char *rest, int least, int most, int dflt, int *out);
+bool spec_int(const struct spec_reader *, const char *rest, int least, int most, int dflt,
+              int *out);
 /* A finite float above 0; dflt when absent, or an error when dflt is 0. */
 bool spec_positive(const struct spec_reader *, const char *rest, float dflt, float *out);
 /* A finite float of at least 0; dflt when absent. */

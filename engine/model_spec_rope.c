@@ -155,6 +155,5 @@ bool spec_read_rope(const struct spec_reader *r)
         return gguf_err(r->g, r->e, ERR_INVALID, "key %s is %d, expected an even number",
                         spec_key(r, "rope.dimension_count").text, n_dims);
     rope_default(&r->s->rope, (double)t.theta, n_dims);
-    return read_local(r, &t) && read_scaling(r, &t) && apply_scaling(r, &t) &&
-           scale_by_file(r, &t);
+    return read_local(r, &t) && read_scaling(r, &t) && apply_scaling(r, &t) && scale_by_file(r, &t);
 }

@@ -48,8 +48,9 @@ static bool read_head_dim(const struct spec_reader *r)
                         "keys of %d and values of %d a head; different sizes are not supported",
                         s->head_dim, value_dim);
     if (s->head_dim < 2 || s->head_dim % 2 != 0 || s->head_dim > MODEL_MAX_HEAD_DIM)
-        return gguf_err(r->g, r->e, ERR_INVALID, "heads of %d, expected an even number from 2 to %d",
-                        s->head_dim, MODEL_MAX_HEAD_DIM);
+        return gguf_err(r->g, r->e, ERR_INVALID,
+                        "heads of %d, expected an even number from 2 to %d", s->head_dim,
+                        MODEL_MAX_HEAD_DIM);
     return true;
 }
 
@@ -69,8 +70,8 @@ static bool read_heads(const struct spec_reader *r)
 bool spec_read_sizes(const struct spec_reader *r)
 {
     struct model_spec *s = r->s;
-    const char *eps = s->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon"
-                                          : "attention.layer_norm_epsilon";
+    const char *eps =
+        s->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon";
     return read_vocab(r) && spec_int(r, "block_count", 1, MODEL_MAX_LAYERS, -1, &s->n_layers) &&
            spec_int(r, "embedding_length", 1, MODEL_MAX_EMBD, -1, &s->n_embd) &&
            spec_int(r, "context_length", 1, MODEL_MAX_CTX, -1, &s->n_ctx_train) && read_heads(r) &&

@@ -104,8 +104,7 @@ _Static_assert(N_PARTS <= 64, "a bit each");
 static const part_set QKV_SET = SET(Q) | SET(K) | SET(V);
 static const part_set QKV_BIASES = SET(Q_BIAS) | SET(K_BIAS) | SET(V_BIAS);
 static const part_set EXPERTS = SET(ROUTER) | SET(GATE_EXPS) | SET(UP_EXPS) | SET(DOWN_EXPS);
-static const part_set EXPERT_BIASES =
-    SET(GATE_EXPS_BIAS) | SET(UP_EXPS_BIAS) | SET(DOWN_EXPS_BIAS);
+static const part_set EXPERT_BIASES = SET(GATE_EXPS_BIAS) | SET(UP_EXPS_BIAS) | SET(DOWN_EXPS_BIAS);
 static const part_set SHARED = SET(GATE_SHARED) | SET(UP_SHARED) | SET(DOWN_SHARED);
 
 /* A name of this part, for messages. */
@@ -228,9 +227,12 @@ static part_set parts_in(const struct spec_reader *r, const struct gguf_tensor *
 
 static bool is_outside_layers(const struct model_spec *s, struct gguf_str name)
 {
-    static const char *const all[] = {"token_embd.weight",        "output_norm.weight",
-                                      "output.weight",            "output.bias",
-                                      "rope_freqs.weight",        "rope_factors_long.weight",
+    static const char *const all[] = {"token_embd.weight",
+                                      "output_norm.weight",
+                                      "output.weight",
+                                      "output.bias",
+                                      "rope_freqs.weight",
+                                      "rope_factors_long.weight",
                                       "rope_factors_short.weight"};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (gguf_str_is(name, all[i]))
@@ -245,6 +247,9 @@ static bool take_tensor(const struct spec_reader *r, const struct gguf_tensor *t
     const enum part p = part_of(r->s, t->name, &layer);
     const part_set set = parts_in(r, t, p, layer);
     const bool used = set && !(set & ~(required(r->s, layer) | optional(r->s, layer)));
+    if (used && (have[layer] & set & ~EXPERTS)) /* those may be in a tensor each */
+        return gguf_err(r->g, r->e, ERR_INVALID, "tensor %s has what another one has, too",
+                        gguf_show(t->name).text);
     if (used)
         have[layer] |= set;
     if (used || is_outside_layers(r->s, t->name))
@@ -262,8 +267,8 @@ static bool missing(const struct spec_reader *r, const part_set *have, int layer
     for (int i = 0; i < r->s->n_layers; i++)
         count += (have[i] & SET(p)) != 0;
     return gguf_err(r->g, r->e, ERR_NOT_FOUND,
-                    "tensor blk.%d.%s is missing; %d of the %d layers have it", layer,
-                    part_name(p), count, r->s->n_layers);
+                    "tensor blk.%d.%s is missing; %d of the %d layers have it", layer, part_name(p),
+                    count, r->s->n_layers);
 }
 
 static bool check_set(const struct spec_reader *r, const part_set *have, int layer, part_set set)
@@ -288,11 +293,11 @@ static bool check_biases(const struct spec_reader *r, const part_set *have, part
         if (any & SET(p))
             with = p;
         else if ((group & SET(p)) && (with >= 0 || any >> p))
-            return gguf_err(r->g, r->e, ERR_UNSUPPORTED,
-                            "layers have %s without %s; only both or none are supported",
-                            part_name(with >= 0 ? (enum part)with
-                                                : (enum part)__builtin_ctzll(any)),
-                            part_name((enum part)p));
+            return gguf_err(
+                r->g, r->e, ERR_UNSUPPORTED,
+                "layers have %s without %s; only both or none are supported",
+                part_name(with >= 0 ? (enum part)with : (enum part)__builtin_ctzll(any)),
+                part_name((enum part)p));
     for (int i = 0; i < r->s->n_layers; i++)
         if (!check_set(r, have, i, group & optional(r->s, i)))
             return false;

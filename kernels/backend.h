@@ -196,7 +196,7 @@ struct backend_ops {
 
     /* x[row] = weight row ids[row], times `scale`, in float32 */
     void (*embed)(struct backend *, struct activation *x, const struct weight *table, float scale);
-    /* out[row] = norm of x[row] */
+    /* out[row] = norm of x[row]; norm NULL: x[row] itself, in out's form */
     void (*norm)(struct backend *, struct activation *out, const struct activation *x,
                  const struct norm *);
     /* x[row] += norm of y[row]: of what a block adds to the residual stream */

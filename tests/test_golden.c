@@ -1,6 +1,7 @@
 /* Golden models (format: the corpus' README) through the real engine, with token ids: the best
  * 20 logits as log probabilities, greedy answers up to the first near tie, log probabilities of
  * prompts and of given continuations. */
+#include <dirent.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -213,28 +214,79 @@ static void small_models_give_the_golden_numbers(void **state)
     assert_true(check_file(data_dir(), "llama3.F16", (struct limits){1e-3, "f32"}));
 }
 
-static void corpus_models_give_the_golden_numbers(void **state)
+/* --- the corpus: a case a model --- */
+
+enum { MAX_CASES = 128 };
+
+struct corpus {
+    struct CMUnitTest cases[MAX_CASES];
+    int n;
+};
+
+/* What this build cannot compute yet. */
+static bool is_unsupported(const char *name)
 {
-    const char *const families[] = {"llama2", "llama3", "llama_k", "gemma3"};
-    const char *const types[] = {"F32",  "F16",  "BF16", "Q8_0", "Q4_1", "Q4_0",
-                                 "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "Q4_K_M"};
-    const int n_types = (int)(sizeof types / sizeof *types);
-    char dir[4200], name[64];
-    int n = 0;
-    snprintf(dir, sizeof dir, "%s/gguf", test_corpus());
-    for (int f = 0; f < 4; f++)
-        for (int t = 0; t < n_types; t++) {
-            snprintf(name, sizeof name, "%s.%s", families[f], types[t]);
-            if (!check_file(dir, name, limits_of(name)))
-                continue;
-            n++;
-            if (t < 3)
-                check_file(dir, name, (struct limits){1e-3, "f32"});
-        }
-    if (n == 0) {
-        printf("SKIPPED: no golden models in %s (set TOKEND_CORPUS)\n", dir);
+    static const char *const parts[] = {"IQ4_", "Q2_K",    "Q3_K",   "MXFP4",
+                                        "moe",  "gpt_oss", "mixtral"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (strstr(name, parts[i]))
+            return true;
+    return false;
+}
+
+static void a_corpus_model_gives_the_golden_numbers(void **state)
+{
+    const char *name = *state;
+    char dir[4200];
+    if (is_unsupported(name)) {
+        printf("SKIPPED: %s is not supported yet\n", name);
         skip();
     }
+    snprintf(dir, sizeof dir, "%s/gguf", test_corpus());
+    const struct limits lim = limits_of(name);
+    assert_true(check_file(dir, name, lim));
+    if (lim.logprob < 0.5) /* a float model: with an unrounded cache as near as two engines are */
+        assert_true(check_file(dir, name, (struct limits){1e-3, "f32"}));
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct CMUnitTest *)a)->name, ((const struct CMUnitTest *)b)->name);
+}
+
+/* Every NAME.TYPE.gguf of the corpus that has golden numbers */
+static void find_cases(struct corpus *c)
+{
+    static const char suffix[] = ".gguf.golden.json";
+    char path[4200];
+    snprintf(path, sizeof path, "%s/gguf", test_corpus());
+    DIR *dir = opendir(path);
+    for (struct dirent *d; dir && (d = readdir(dir)) && c->n < MAX_CASES;) {
+        const size_t len = strlen(d->d_name), end = sizeof suffix - 1;
+        if (len <= end || strcmp(d->d_name + len - end, suffix) != 0)
+            continue;
+        char *name = strndup(d->d_name, len - end);
+        c->cases[c->n++] = (struct CMUnitTest){
+            .name = name,
+            .test_func = a_corpus_model_gives_the_golden_numbers,
+            .initial_state = name,
+        };
+    }
+    if (dir)
+        closedir(dir);
+    qsort(c->cases, (size_t)c->n, sizeof *c->cases, by_name);
+    if (c->n == 0)
+        printf("SKIPPED: no golden models in %s (set TOKEND_CORPUS)\n", path);
+}
+
+static int run_corpus(void)
+{
+    struct corpus c = {.n = 0};
+    find_cases(&c);
+    int failed = c.n ? _cmocka_run_group_tests("corpus", c.cases, (size_t)c.n, NULL, NULL) : 0;
+    for (int i = 0; i < c.n; i++)
+        free(c.cases[i].initial_state);
+    return failed;
 }
 
 static void check_cached(const char *path, const char *name, const char *golden_file,
@@ -273,9 +325,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_models_give_the_golden_numbers),
-        cmocka_unit_test(corpus_models_give_the_golden_numbers),
         cmocka_unit_test(the_default_model_gives_the_golden_numbers),
         cmocka_unit_test(gemma_3_270m_gives_the_golden_numbers),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, NULL) + run_corpus();
 }

@@ -44,19 +44,19 @@ void record_embed(struct backend *base, struct activation *x, const struct weigh
 void record_norm(struct backend *base, struct activation *out, const struct activation *x,
                  const struct norm *n)
 {
-    assert(x->f && out->width == x->width && is_vector(n->w, x->width));
-    assert(!n->bias || is_vector(n->bias, x->width));
+    assert(x->f && out->width == x->width && (!n || is_vector(n->w, x->width)));
+    assert(!n || !n->bias || is_vector(n->bias, x->width));
     (void)is_vector;
     struct record *r = record(base, OP_NORM);
     r->norm.out = out;
     r->norm.x = x;
-    r->norm.norm = *n;
+    r->norm.norm = n ? *n : (struct norm){0};
 }
 
 void record_norm_add(struct backend *base, struct activation *x, const struct activation *y,
                      const struct norm *n)
 {
-    assert(x->f && x != y && x->logit_rows == y->logit_rows);
+    assert(n && x->f && x != y && x->logit_rows == y->logit_rows);
     record_norm(base, x, y, n);
     cpu(base)->plan[cpu(base)->n_plan - 1].op = OP_NORM_ADD;
 }

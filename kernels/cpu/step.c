@@ -36,14 +36,19 @@ static void run_norm(struct cpu_backend *b, const struct record *r, int member)
 {
     const struct kernels *k = b->kernels;
     const struct activation *out = r->norm.out, *x = r->norm.x;
-    const struct norm_row norm = norm_row_of(&r->norm.norm);
+    const bool normed = r->norm.norm.w;
+    const struct norm_row norm = normed ? norm_row_of(&r->norm.norm) : (struct norm_row){0};
     int n = step_rows(b, out), first, end, width = out->width;
     while (step_row_share(b, n, team_claim(b->team), &first, &end)) {
         for (int row = first; row < end; row++) {
             int from = out->logit_rows && !x->logit_rows ? b->inputs.logit_rows[row] : row;
+            const float *x_row = x->f + (size_t)from * x->stride;
             float *to =
                 out->quantised ? b->workers[member].row : out->f + (size_t)row * out->stride;
-            k->norm(to, x->f + (size_t)from * x->stride, width, &norm);
+            if (normed)
+                k->norm(to, x_row, width, &norm);
+            else
+                memcpy(to, x_row, (size_t)width * sizeof *to);
             if (out->quantised)
                 k->quantise(out, qstride(n), row, 0, to, width / QBLOCK);
         }
