@@ -4,6 +4,9 @@
  * alternatives (itself among them), of an id; and what the engine keeps of an alternative. */
 enum { TOKEN_BYTES = 40, TOP_BYTES = 32, CHAT_TOP_BYTES = 96, ID_BYTES = 8, KEPT_BYTES = 8 };
 
+/* What jansson holds of a token's logprob and of each alternative, measured. */
+enum { TREE_BYTES = 150, CHAT_TREE_BYTES = 900 };
+
 /* What multiplies what. */
 struct counts {
     int64_t n_prompts, ids, text;  /* of all prompts */
@@ -73,9 +76,20 @@ static int64_t total(const struct gen_input *in, const struct counts *c)
     return prompts_part(in, c) + c->n_prompts * c->n * c->max_tokens * answer_token_bytes(in, c);
 }
 
+/* The JSON that is built at once: an answer's logprobs and its echoed prompt's; of a stream
+ * that prompt's alone. */
+static int64_t tree(const struct gen_input *in, const struct counts *c)
+{
+    const struct gen_params *p = &in->params;
+    if (!p->logprobs)
+        return 0;
+    int64_t tokens = (p->echo ? c->longest : 0) + (p->stream ? 0 : c->max_tokens);
+    return tokens * (c->n_top + 1) * (in->chat ? CHAT_TREE_BYTES : TREE_BYTES);
+}
+
 static bool fits(const struct gen_input *in, const struct counts *c)
 {
-    return total(in, c) <= REPLY_MAX_BYTES;
+    return total(in, c) <= REPLY_MAX_BYTES && tree(in, c) <= REPLY_TREE_MAX_BYTES;
 }
 
 /* The largest of 0 … *field with which it fits, or −1. `field` is one of c's. */
@@ -108,10 +122,13 @@ static bool refuse(const struct gen_input *in, struct counts *c, struct api_erro
         buf_addf(&fit, "; max_tokens = %lld would fit", (long long)tokens);
     if (top >= 0)
         buf_addf(&fit, "; %s = %lld would fit", param, (long long)top);
+    bool small = total(in, c) <= REPLY_MAX_BYTES;
     api_bad(e, param,
-            "%s: the reply could have %lld MB, %lld are the most (%lld prompts of %lld tokens "
+            "%s: the reply could %s %lld MB, %lld are the most (%lld prompts of %lld tokens "
             "together, n = %lld answers each of up to %lld tokens, %lld alternatives a token)%s",
-            param, (long long)(total(in, c) >> 20), (long long)(REPLY_MAX_BYTES >> 20),
+            param, small ? "take, while one answer is written," : "have",
+            (long long)((small ? tree(in, c) : total(in, c)) >> 20),
+            (long long)((small ? REPLY_TREE_MAX_BYTES : REPLY_MAX_BYTES) >> 20),
             (long long)c->n_prompts, (long long)c->ids, (long long)c->n, (long long)c->max_tokens,
             (long long)c->n_top,
             fit.len ? fit.data : "; send fewer or shorter prompts in one request");

@@ -8,9 +8,12 @@
 #include "api_error.h"
 #include "generation.h"
 
-enum { REPLY_MAX_BYTES = 64 << 20 };
+enum {
+    REPLY_MAX_BYTES = 64 << 20,
+    REPLY_TREE_MAX_BYTES = 128 << 20, /* of the JSON of one answer, before it is text */
+};
 
-/* Whether the reply stays below REPLY_MAX_BYTES; the error names what would. An answer as long as
+/* Whether the reply stays below these; the error names what would. An answer as long as
  * fits (no max_tokens) is bounded by it. */
 bool reply_limit_check(struct gen_input *, int max_model_len, struct api_error *e);
 

@@ -507,13 +507,32 @@ static void a_reply_that_just_fits_is_made(void **state)
         end_request(engine.all[i], FINISH_CANCELLED);
 }
 
+static void the_json_of_one_answer_is_bounded_before_it_is_text(void **state)
+{
+    static const char *const scored =
+        "\"max_tokens\":%d,\"echo\":true,\"logprobs\":20,\"stream\":%s";
+    char fields[100];
+    api->model.max_model_len = 100000;
+    for (int stream = 0; stream < 2; stream++) {
+        snprintf(fields, sizeof fields, scored, 1, stream ? "true" : "false");
+        struct http_request *h = post_prompts(1, 50000, fields);
+        assert_contains(h->out.data, "take, while one answer is written, 150 MB, 128 are the most");
+        assert_contains(h->out.data, "logprobs = 16 would fit");
+        assert_error(h, 400, "invalid_value");
+        h = post_prompts(1, 40000, fields);
+        assert_int_equal(engine.n, stream + 1);
+        end(h, true);
+        end_request(engine.all[stream], FINISH_CANCELLED);
+    }
+}
+
 static void an_answer_with_logprobs_ends_where_its_reply_would_be_too_large(void **state)
 {
     api->model.max_model_len = 200000;
     struct http_request *h = posted(chat_handle, "{\"messages\":[{\"role\":\"user\",\"content\":"
                                                  "\"hi\"}],\"logprobs\":true,\"top_logprobs\":20}");
     assert_int_equal(engine.n, 1);
-    assert_in_range(engine.all[0]->params.max_tokens, 30000, 34000);
+    assert_in_range(engine.all[0]->params.max_tokens, 6500, 7500); /* 128 MB of JSON, unwritten */
     end_request(engine.all[0], FINISH_LENGTH);
     end(h, false);
 }
@@ -546,6 +565,7 @@ int main(void)
         with_api(each_prompt_of_a_list_has_its_own_seed),
         with_api(a_small_request_for_a_huge_reply_is_refused_with_what_would_fit),
         with_api(a_reply_that_just_fits_is_made),
+        with_api(the_json_of_one_answer_is_bounded_before_it_is_text),
         with_api(an_answer_with_logprobs_ends_where_its_reply_would_be_too_large),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
