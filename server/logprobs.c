@@ -101,7 +101,8 @@ static void list_prompt(const struct generation *g, const struct gen_prompt *p, 
     struct buf text = {0};
     size_t offset = 0, counted = 0;
     for (int i = 0; i < r->n_prompt; i++) {
-        offset += utf8_count(text.data + counted, text.len - counted);
+        if (text.len > counted)
+            offset += utf8_count(text.data + counted, text.len - counted);
         counted = text.len;
         const struct top_logprob *tops =
             r->prompt_tops ? r->prompt_tops + (size_t)i * (size_t)g->params.n_top : NULL;
