@@ -49,6 +49,11 @@ struct api *api_open(uv_loop_t *loop, const struct api_config *config, struct er
         err_set(e, ERR_MEMORY, "out of memory");
         return NULL;
     }
+    if (uv_random(NULL, NULL, &api->salt_key, sizeof api->salt_key, 0, NULL) != 0) {
+        api_free(api);
+        err_set(e, ERR_IO, "no random bytes for the API's key");
+        return NULL;
+    }
     api->loop = loop;
     api->created = config->created;
     api->has_seed = config->has_seed;

@@ -1,5 +1,5 @@
-/* api_state.h: what the files of the API share. Loop thread only, but `model`, which is
- * immutable once set and read by text workers too. */
+/* api_state.h: what the files of the API share. Loop thread only, but `model` and `salt_key`,
+ * which are immutable once set and read by text workers too. */
 #ifndef TOKEND_API_STATE_H
 #define TOKEND_API_STATE_H
 
@@ -22,6 +22,7 @@ struct api {
     char **names; /* [n_names], NULL-terminated */
     int n_names;
     int64_t created;
+    struct siphash_key salt_key; /* of hashed cache salts; never changes */
     bool has_seed;
     uint64_t seed;
     uint64_t n_seeded;

@@ -1,6 +1,8 @@
 /* POST /v1/completions and /v1/chat/completions: from the body to a generation. */
 #include "completions.h"
 #include "api_state.h"
+#include "log.h"
+#include "params_fields.h"
 #include "reply_limit.h"
 
 #include <stdlib.h>
@@ -55,8 +57,12 @@ bool completions_read(struct call *c, bool chat)
     json_t *body = call_parse(c);
     if (!body)
         return false;
-    struct params_limits limits = {.n_vocab = c->api->model.n_vocab};
+    struct params_limits limits = {.n_vocab = c->api->model.n_vocab, .salt_key = c->api->salt_key};
+    char unknown[200];
     c->input.chat = chat;
+    params_unknown(body, unknown, sizeof unknown);
+    if (unknown[0])
+        log_debug("a request's unknown fields are ignored: %s", unknown);
     bool ok =
         gen_params_read(body, chat, &limits, &c->input.params, &c->error) && read_prompts(c, body);
     json_decref(body);

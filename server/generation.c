@@ -457,6 +457,7 @@ static bool make_requests(struct generation *g, struct prompt_list *list)
         if (!p->request)
             return false;
         from->tokens = (struct token_list){0};
+        p->request->cache_salt = g->params.cache_salt;
         p->request->user = p;
         p->text = from->text;
         p->n_text = from->n_text;

@@ -1,6 +1,7 @@
 #include "params.h"
 
 #include "json_in.h"
+#include "params_fields.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -179,6 +180,24 @@ static bool read_max_tokens(const json_t *body, bool chat, struct gen_params *p,
     return true;
 }
 
+/* Requests share cached pages only under equal salts; 0 is none. */
+static bool read_salt(const json_t *body, const struct params_limits *lim, struct gen_params *p,
+                      struct api_error *e)
+{
+    const char *salt = NULL;
+    if (!field_string(body, "cache_salt", &salt, e))
+        return false;
+    if (!salt)
+        return true;
+    size_t n = json_string_length(field(body, "cache_salt"));
+    if (n == 0)
+        return api_bad(e, "cache_salt", "cache_salt: expected a string that is not empty");
+    p->cache_salt = siphash24(lim->salt_key, salt, n);
+    if (p->cache_salt == 0)
+        p->cache_salt = 1;
+    return true;
+}
+
 static bool read_stream(const json_t *body, struct gen_params *p, struct api_error *e)
 {
     if (!field_bool(body, "stream", &p->stream, e))
@@ -201,80 +220,14 @@ static bool read_stream(const json_t *body, struct gen_params *p, struct api_err
     return true;
 }
 
-static bool refuse(const char *name, const char *why, struct api_error *e)
-{
-    return api_fail(e, 400, "unsupported_parameter", name, "%s is not supported%s%s", name,
-                    why[0] ? ": " : "", why);
-}
-
-static bool is_string(const json_t *v, const char *text)
-{
-    return json_is_string(v) && strcmp(json_string_value(v), text) == 0;
-}
-
-/* Whether a value asks for nothing: false, 0, "", [], {}. */
-static bool is_empty(const json_t *v)
-{
-    return json_is_false(v) || (json_is_number(v) && json_number_value(v) == 0) ||
-           (json_is_string(v) && json_string_length(v) == 0) ||
-           (json_is_array(v) && json_array_size(v) == 0) ||
-           (json_is_object(v) && json_object_size(v) == 0);
-}
-
-static bool refuse_tools(const json_t *body, struct api_error *e)
-{
-    const json_t *tools = field(body, "tools"), *choice = field(body, "tool_choice");
-    if (tools && !json_is_array(tools))
-        return api_fail(e, 400, "invalid_type", "tools", "tools: expected an array, got %s",
-                        json_in_kind(tools));
-    if (tools && json_array_size(tools) > 0 && !is_string(choice, "none"))
-        return refuse("tools", "this server calls no tools; tool_choice \"none\" ignores them", e);
-    if (choice && !is_string(choice, "none") && !is_string(choice, "auto"))
-        return refuse("tool_choice", "only \"none\" and \"auto\" are taken", e);
-    return true;
-}
-
-/* Fields whose silent loss would give a wrong answer. */
-static bool refuse_unsupported(const json_t *body, bool chat, struct api_error *e)
-{
-    static const char *const names[] = {
-        "functions",
-        "guided_json",
-        "guided_regex",
-        "guided_choice",
-        "guided_grammar",
-        "structured_outputs",
-        "grammar",
-        "suffix",
-        "use_beam_search",
-        "prompt_embeds",
-        "chat_template",
-        "prompt_logprobs",
-        "truncate_prompt_tokens",
-    };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const json_t *v = field(body, names[i]);
-        if (v && !is_empty(v))
-            return refuse(names[i], "", e);
-    }
-    const json_t *f = field(body, "response_format");
-    if (f && !is_string(json_object_get(f, "type"), "text"))
-        return refuse("response_format", "only {\"type\": \"text\"} is taken", e);
-    if (chat && field(body, "echo") && !is_empty(field(body, "echo")))
-        return refuse("echo", "it belongs to /v1/completions", e);
-    const json_t *go_on = field(body, "continue_final_message");
-    if (!chat && go_on && !is_empty(go_on))
-        return refuse("continue_final_message", "it belongs to /v1/chat/completions", e);
-    return refuse_tools(body, e);
-}
-
 static bool read_n(const json_t *body, struct gen_params *p, struct api_error *e)
 {
     int64_t n = 1, best_of = -1;
     if (!field_int(body, "n", 1, 128, &n, e) || !field_int(body, "best_of", 0, 128, &best_of, e))
         return false;
     if (best_of > 0 && best_of != n)
-        return refuse("best_of", "ask for n answers and choose among them", e);
+        return api_fail(e, 400, "unsupported_parameter", "best_of",
+                        "best_of is not supported: ask for n answers and choose among them");
     p->n = (int)n;
     return true;
 }
@@ -293,10 +246,10 @@ bool gen_params_read(const json_t *body, bool chat, const struct params_limits *
         !field_bool(body, "add_special_tokens", &p->add_special_tokens, e))
         return false;
     p->keep_special = !skip_special;
-    return refuse_unsupported(body, chat, e) && read_n(body, p, e) && read_sampling(body, p, e) &&
+    return params_refuse(body, chat, e) && read_n(body, p, e) && read_sampling(body, p, e) &&
            read_max_tokens(body, chat, p, e) && read_logprobs(body, chat, p, e) &&
            read_stops(body, p, e) && read_stop_ids(body, lim, &p->sampling, e) &&
-           read_bias(body, lim, p, e) && read_stream(body, p, e);
+           read_bias(body, lim, p, e) && read_salt(body, lim, p, e) && read_stream(body, p, e);
 }
 
 void gen_params_free(struct gen_params *p)

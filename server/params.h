@@ -8,6 +8,7 @@
 
 #include "api_error.h"
 #include "sampling.h"
+#include "siphash.h"
 #include "stop_match.h"
 
 enum {
@@ -18,6 +19,7 @@ enum {
 /* What the checks need to know of the model and the server. */
 struct params_limits {
     int n_vocab;
+    struct siphash_key salt_key; /* secret: equal hashes mean equal salts */
 };
 
 struct gen_params {                  /* zeroed = empty; free with gen_params_free */
@@ -27,6 +29,7 @@ struct gen_params {                  /* zeroed = empty; free with gen_params_fre
     int n;
     int64_t max_tokens; /* −1: as many as fit */
     bool has_seed;
+    uint64_t cache_salt; /* 0: none */
     bool stream, include_usage, continuous_usage;
     bool echo;     /* completions */
     bool logprobs; /* asked, in either form */

@@ -1,6 +1,7 @@
 #include "json_in.h"
 #include "messages.h"
 #include "params.h"
+#include "params_fields.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -134,6 +135,70 @@ static void wrong_values_name_their_field(void **state)
     assert_refused("{\"top_logprobs\":3}", true, "top_logprobs", "invalid_value");
     assert_refused("{\"logprobs\":true,\"top_logprobs\":21}", true, "top_logprobs",
                    "invalid_value");
+}
+
+static void what_would_change_the_answer_and_is_not_done_is_refused(void **state)
+{
+    static const char *const bodies[][2] = {
+        {"{\"bad_words\":[\"a\"]}", "bad_words"},
+        {"{\"allowed_token_ids\":[1]}", "allowed_token_ids"},
+        {"{\"logits_processors\":[\"x\"]}", "logits_processors"},
+        {"{\"thinking_token_budget\":5}", "thinking_token_budget"},
+        {"{\"structured_outputs\":{\"regex\":\"a\"}}", "structured_outputs"},
+        {"{\"regex\":\"a+\"}", "regex"},
+        {"{\"documents\":[{}]}", "documents"},
+        {"{\"mirostat\":2}", "mirostat"},
+        {"{\"suffix\":\"z\"}", "suffix"},
+    };
+    struct gen_params p;
+    struct api_error e;
+    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++)
+        for (int chat = 0; chat < 2; chat++)
+            assert_refused(bodies[i][0], chat, bodies[i][1], "unsupported_parameter");
+    assert_true(read_body("{\"bad_words\":[],\"mirostat\":0,\"regex\":null,\"documents\":[],"
+                          "\"suffix\":\"\",\"use_beam_search\":false}",
+                          false, &p, &e));
+    gen_params_free(&p);
+}
+
+static void assert_unknown(const char *text, const char *names)
+{
+    char out[24];
+    json_t *body = json_loads(text, 0, NULL);
+    params_unknown(body, out, sizeof out);
+    assert_string_equal(out, names);
+    json_decref(body);
+}
+
+static void fields_that_nobody_knows_are_named(void **state)
+{
+    assert_unknown("{\"max_tokens\":1,\"user\":\"u\",\"bad_words\":[],\"service_tier\":\"auto\"}",
+                   "");
+    assert_unknown("{\"max_token\":1,\"model\":\"m\",\"top-p\":1}", "max_token, top-p");
+    assert_unknown("{\"aaaaaaaaaa\":1,\"bbbbbbbbbbbbbbbbb\":1}", "aaaaaaaaaa, bbbbbbbbbbb");
+}
+
+static uint64_t salt_of(const char *text)
+{
+    struct gen_params p;
+    struct api_error e;
+    assert_true(read_body(text, true, &p, &e));
+    uint64_t salt = p.cache_salt;
+    gen_params_free(&p);
+    return salt;
+}
+
+static void equal_cache_salts_and_no_others_are_equal(void **state)
+{
+    assert_int_equal(salt_of("{}"), 0);
+    assert_int_equal(salt_of("{\"cache_salt\":null}"), 0);
+    assert_int_not_equal(salt_of("{\"cache_salt\":\"a\"}"), 0);
+    assert_int_equal(salt_of("{\"cache_salt\":\"a\"}"), salt_of("{\"cache_salt\":\"a\"}"));
+    assert_int_not_equal(salt_of("{\"cache_salt\":\"a\"}"), salt_of("{\"cache_salt\":\"b\"}"));
+    assert_int_not_equal(salt_of("{\"cache_salt\":\"a\"}"),
+                         salt_of("{\"cache_salt\":\"a\\u0000b\"}"));
+    assert_refused("{\"cache_salt\":\"\"}", true, "cache_salt", "invalid_value");
+    assert_refused("{\"cache_salt\":7}", false, "cache_salt", "invalid_type");
 }
 
 static void stops_take_a_string_or_strings_and_ignore_empty_ones(void **state)
@@ -311,6 +376,9 @@ int main(void)
         cmocka_unit_test(of_both_token_limits_the_smaller_wins),
         cmocka_unit_test(max_tokens_zero_is_for_echoed_prompts_only),
         cmocka_unit_test(wrong_values_name_their_field),
+        cmocka_unit_test(what_would_change_the_answer_and_is_not_done_is_refused),
+        cmocka_unit_test(fields_that_nobody_knows_are_named),
+        cmocka_unit_test(equal_cache_salts_and_no_others_are_equal),
         cmocka_unit_test(stops_take_a_string_or_strings_and_ignore_empty_ones),
         cmocka_unit_test(biases_are_sorted_by_id),
         cmocka_unit_test(top_p_zero_means_the_best_token),

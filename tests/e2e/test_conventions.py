@@ -240,6 +240,15 @@ def test_the_second_turn_of_a_conversation_finds_the_first(server):
         assert text(good(chat(cold, second))) == text(two)
 
 
+def test_requests_share_pages_under_equal_salts_only(server):
+    messages = [{"role": "system", "content": long_text("salted")}] + user("Which note?")
+    ask = lambda **salt: good(chat(server, messages, **salt))
+    first, other, again, without = (ask(**s) for s in ({"cache_salt": "a"}, {"cache_salt": "b"},
+                                                       {"cache_salt": "a"}, {}))
+    assert cached(first) == cached(other) == cached(without) == 0 and cached(again) > 1000
+    assert text(first) == text(other) == text(again) == text(without)
+
+
 def test_the_cache_is_forgotten_on_request_and_streams_go_on(server):
     messages = [{"role": "system", "content": long_text("reset")}] + user("Which note?")
     first, warm = (good(chat(server, messages)) for _ in range(2))
