@@ -56,5 +56,7 @@ struct ggml_type {
 };
 /* Never fails: a number that we do not know gives the name "unknown". */
 struct ggml_type ggml_type_of(uint32_t number);
+/* The names of those that are known to dtype.h, as far as they fit. */
+void ggml_known_types(char *out, size_t n);
 
 #endif

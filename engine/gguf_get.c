@@ -295,10 +295,8 @@ static bool has_shape(const struct gguf_tensor *t, int n_dims, const int64_t *di
 static bool unknown_type(const struct gguf *g, const char *name, const struct gguf_tensor *t,
                          struct err *e)
 {
-    char types[96] = "";
-    for (int d = 0, at = 0; d < DTYPE_COUNT; d++)
-        at += snprintf(types + at, sizeof types - (size_t)at, "%s%s", d ? ", " : "",
-                       dtype_info((enum dtype)d)->name);
+    char types[320];
+    ggml_known_types(types, sizeof types);
     return gguf_err(g, e, ERR_UNSUPPORTED,
                     "tensor %.100s is of type %s (ggml's number %" PRIu32
                     "), which is not supported; these are: %s",

@@ -1,5 +1,7 @@
 #include "gguf_file.h"
 
+#include <stdio.h>
+
 static const struct {
     const char *name;
     unsigned bytes;
@@ -50,4 +52,15 @@ struct ggml_type ggml_type_of(uint32_t number)
     t.block_bytes = tensor_types[number].block_bytes;
     t.known = dtype_from_name(t.name, &t.dtype);
     return t;
+}
+
+void ggml_known_types(char *out, size_t n)
+{
+    size_t at = 0;
+    out[0] = '\0';
+    for (uint32_t i = 0; i < sizeof tensor_types / sizeof *tensor_types; i++) {
+        struct ggml_type t = ggml_type_of(i);
+        int wanted = t.known ? snprintf(out + at, n - at, "%s%s", at ? ", " : "", t.name) : 0;
+        at += (size_t)wanted < n - at ? (size_t)wanted : n - at - 1;
+    }
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gguf_file.h"
 #include "weights_impl.h"
 
 struct gguf_weights {
@@ -138,10 +139,8 @@ static bool wrong_shape(const struct gguf *g, const char *name, const struct pla
 
 static bool unknown_type(const struct gguf *g, const struct gguf_tensor *t, struct err *e)
 {
-    char types[320] = "";
-    for (int d = 0, at = 0; d < DTYPE_COUNT; d++)
-        at += snprintf(types + at, sizeof types - (size_t)at, "%s%s", d ? ", " : "",
-                       dtype_info((enum dtype)d)->name);
+    char types[320];
+    ggml_known_types(types, sizeof types);
     return gguf_err(g, e, ERR_UNSUPPORTED,
                     "tensor %s is of type %s (ggml's number %" PRIu32
                     "), which is not supported; these are: %s",

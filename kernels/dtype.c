@@ -7,12 +7,36 @@
 #include <strings.h>
 
 static const struct dtype_info infos[DTYPE_COUNT] = {
-    [DTYPE_F32] = {"F32", 1, 4},       [DTYPE_F16] = {"F16", 1, 2},
-    [DTYPE_BF16] = {"BF16", 1, 2},     [DTYPE_Q8_0] = {"Q8_0", 32, 34},
-    [DTYPE_Q4_1] = {"Q4_1", 32, 20},   [DTYPE_Q4_0] = {"Q4_0", 32, 18},
-    [DTYPE_Q5_0] = {"Q5_0", 32, 22},   [DTYPE_Q5_1] = {"Q5_1", 32, 24},
-    [DTYPE_Q4_K] = {"Q4_K", 256, 144}, [DTYPE_Q5_K] = {"Q5_K", 256, 176},
+    [DTYPE_F32] = {"F32", 1, 4},
+    [DTYPE_F16] = {"F16", 1, 2},
+    [DTYPE_BF16] = {"BF16", 1, 2},
+    [DTYPE_Q8_0] = {"Q8_0", 32, 34},
+    [DTYPE_Q4_1] = {"Q4_1", 32, 20},
+    [DTYPE_Q4_0] = {"Q4_0", 32, 18},
+    [DTYPE_Q5_0] = {"Q5_0", 32, 22},
+    [DTYPE_Q5_1] = {"Q5_1", 32, 24},
+    [DTYPE_Q4_K] = {"Q4_K", 256, 144},
+    [DTYPE_Q5_K] = {"Q5_K", 256, 176},
     [DTYPE_Q6_K] = {"Q6_K", 256, 210},
+    [DTYPE_Q2_K] = {"Q2_K", 256, 84},
+    [DTYPE_Q3_K] = {"Q3_K", 256, 110},
+    [DTYPE_IQ4_NL] = {"IQ4_NL", 32, 18},
+    [DTYPE_IQ4_XS] = {"IQ4_XS", 256, 136},
+    [DTYPE_MXFP4] = {"MXFP4", 32, 17},
+    [DTYPE_NVFP4] = {"NVFP4", 64, 36},
+    [DTYPE_IQ2_XXS] = {"IQ2_XXS", 256, 66},
+    [DTYPE_IQ2_XS] = {"IQ2_XS", 256, 74},
+    [DTYPE_IQ2_S] = {"IQ2_S", 256, 82},
+    [DTYPE_IQ3_XXS] = {"IQ3_XXS", 256, 98},
+    [DTYPE_IQ3_S] = {"IQ3_S", 256, 110},
+    [DTYPE_IQ1_S] = {"IQ1_S", 256, 50},
+    [DTYPE_IQ1_M] = {"IQ1_M", 256, 56},
+    [DTYPE_TQ1_0] = {"TQ1_0", 256, 54},
+    [DTYPE_TQ2_0] = {"TQ2_0", 256, 66},
+    [DTYPE_Q1_0] = {"Q1_0", 128, 18},
+    [DTYPE_Q4_Z] = {"Q4_Z", 32, 19},
+    [DTYPE_F8_E4M3] = {"F8_E4M3", 1, 1},
+    [DTYPE_F8_E5M2] = {"F8_E5M2", 1, 1},
 };
 
 const struct dtype_info *dtype_info(enum dtype t)
@@ -102,6 +126,18 @@ uint16_t f32_to_bf16(float f)
     return (uint16_t)shift_round_even(u, 16);
 }
 
+uint16_t f8_to_f16(enum dtype t, uint8_t v)
+{
+    uint16_t sign = (uint16_t)((v & 0x80) << 8), magnitude = v & 0x7F;
+    if (t == DTYPE_F8_E5M2)
+        return (uint16_t)(v << 8);
+    if (magnitude == 0x7F)
+        return sign | 0x7E00;
+    if (magnitude >= 8) /* three bits of fraction, exponents 8 less far from 0 than f16's */
+        return sign | (uint16_t)((magnitude << 7) + (8 << 10));
+    return sign | f32_to_f16((float)magnitude * 0x1p-9f);
+}
+
 static uint16_t load_u16(const uint8_t *p)
 {
     uint16_t v;
@@ -121,13 +157,19 @@ static void bf16_row(const uint8_t *src, float *dst, int64_t n)
         dst[i] = bf16_to_f32(load_u16(src + 2 * i));
 }
 
+static void f8_row(enum dtype t, const uint8_t *src, float *dst, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        dst[i] = f16_to_f32(f8_to_f16(t, src[i]));
+}
+
 static void quantised_row(enum dtype t, const uint8_t *src, float *dst, int64_t n)
 {
     const struct dtype_info *info = dtype_info(t);
     struct quant_block block;
     for (; n > 0; n -= info->block_elems, src += info->block_bytes, dst += info->block_elems) {
         quant_unpack(t, src, &block);
-        quant_values(t, &block, dst);
+        quant_values(t, &block, info->block_elems, dst);
     }
 }
 
@@ -143,6 +185,10 @@ void dtype_to_f32(enum dtype t, const void *src, float *dst, int64_t n)
         break;
     case DTYPE_BF16:
         bf16_row(src, dst, n);
+        break;
+    case DTYPE_F8_E4M3:
+    case DTYPE_F8_E5M2:
+        f8_row(t, src, dst, n);
         break;
     default:
         quantised_row(t, src, dst, n);

@@ -295,16 +295,17 @@ static void shape_agrees(const char *isa, const struct shape *s, int n)
 {
     static const int batches[] = {2, 3, 5, 16, 33};
     struct seq want = seq_new(1, n, 5);
-    for (int threads = 1; threads <= 3; threads += n < 300 ? 2 : 1) {
+    const int first = n > 30 ? 1 : 3; /* few rows: the kernels, and not the threads */
+    for (int threads = first; threads <= 3; threads += n < 300 ? 2 : 1) {
         struct mini m =
             threads == 3 ? mini_open_tight(isa, s, threads) : mini_open(isa, s, threads);
         char how[100];
         snprintf(how, sizeof how, "%s, %s, %s, %d threads", isa, dtype_info(s->weights)->name,
                  dtype_info(s->kv)->name, threads);
-        if (threads == 1)
+        if (threads == first)
             in_chunks(&m, &want, MAX_ROWS);
         chunks_agree(&m, &want, how);
-        for (size_t i = 0; i < sizeof batches / sizeof *batches; i++)
+        for (size_t i = n > 30 ? 0 : 3; i < sizeof batches / sizeof *batches; i++)
             batch_agrees(&m, &want, batches[i], how);
         m.b->ops->close(m.b);
     }
@@ -334,6 +335,13 @@ static void shapes_agree(const char *isa)
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         shape_agrees(isa, &shapes[i], i == 0 ? 300 : i < 5 ? 100 : 50);
+    /* The other types: a kernel each, and for those of 256 a width that they divide */
+    for (enum dtype t = DTYPE_Q2_K; t < DTYPE_COUNT; t++) {
+        bool wide = dtype_info(t)->block_elems > 64;
+        struct shape s = {t,  DTYPE_F16, 4, 1,        wide ? 64 : 16, wide ? 256 : 128,
+                          16, 0,         0, ACT_SILU, ROPE_NORMAL,    false};
+        shape_agrees(isa, &s, 30);
+    }
 }
 
 static void a_row_has_the_same_bits_however_it_is_batched(void **state)
@@ -369,8 +377,9 @@ static void many_segments_are_joined_in_one_order(void **state)
 /* The sets that fuse a product and a sum differ in the width of their vectors only. */
 static void as_the_first(const char *isa)
 {
-    static struct seq first[5];
-    static const struct shape shapes[5] = {
+    enum { N_TYPES = 11 };
+    static struct seq first[N_TYPES];
+    static const struct shape shapes[N_TYPES] = {
         {DTYPE_Q8_0, DTYPE_F16, 4, 1, 64, 256, 16, 0, 5, ACT_SILU, ROPE_NEOX, true},
         {DTYPE_Q6_K, DTYPE_BF16, 4, 1, 64, 256, 16, 0, 0, ACT_GELU_TANH, ROPE_NORMAL, false},
         {DTYPE_F16, DTYPE_F16, 6, 2, 80, 77, 16, 0, 0, ACT_SILU, ROPE_NEOX, false},
@@ -378,10 +387,16 @@ static void as_the_first(const char *isa)
          NORM_RMS, QK_NORM_ALL, true, false, 12},
         {DTYPE_BF16, DTYPE_F32, 7, 7, 10, 41, 16, 0, 3, ACT_GELU, ROPE_NORMAL, true, NORM_LAYER,
          QK_NORM_HEADS, true, true, 4},
+        {DTYPE_Q2_K, DTYPE_F16, 4, 1, 64, 256, 16, 0, 0, ACT_SILU, ROPE_NEOX, false},
+        {DTYPE_IQ4_XS, DTYPE_F16, 4, 1, 64, 256, 16, 0, 0, ACT_SILU, ROPE_NEOX, false},
+        {DTYPE_IQ2_S, DTYPE_F16, 4, 1, 64, 256, 16, 0, 0, ACT_SILU, ROPE_NEOX, false},
+        {DTYPE_MXFP4, DTYPE_F16, 4, 2, 16, 96, 16, 0, 0, ACT_SILU, ROPE_NEOX, false},
+        {DTYPE_NVFP4, DTYPE_F16, 4, 2, 16, 128, 16, 0, 0, ACT_SILU, ROPE_NEOX, false},
+        {DTYPE_Q4_Z, DTYPE_F16, 4, 2, 16, 96, 16, 0, 0, ACT_SILU, ROPE_NEOX, false},
     };
     if (strcmp(isa, "generic") == 0)
         return;
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < N_TYPES; i++) {
         struct mini m = mini_open(isa, &shapes[i], 1);
         struct seq s = seq_new(1, 40, 5);
         in_chunks(&m, &s, 12);

@@ -5,11 +5,12 @@
 
 enum { N_TYPES = 44 }; /* ggml's numbers and some that mean nothing */
 
-static const uint32_t matrix_types[] = {0, 1, 2, 3, 6, 7, 8, 30};
+static const uint32_t matrix_types[] = {0, 1, 2, 3, 6, 7, 8, 20, 30, 39};
 static const size_t n_matrix_types = sizeof matrix_types / sizeof *matrix_types;
 
 /* Wide enough for the types whose blocks have 256 values */
-static const uint32_t wide_types[] = {12, 13, 14};
+static const uint32_t wide_types[] = {12, 13, 14, 10, 11, 16, 17, 18, 19,
+                                      21, 22, 23, 29, 34, 35, 40, 41};
 static const struct model_sizes model_wide = {8, 256, 256, 16, 4, 16, true};
 
 static void tiny(struct gguf_build *b, uint32_t type)

@@ -22,13 +22,14 @@ static struct cpu_backend *cpu(struct backend *b)
 
 struct repack_job {
     const struct weight *w;
+    enum dtype type;
     const void *src;
 };
 
 static void repack_one(void *arg, int panel)
 {
     const struct repack_job *job = arg;
-    repack_panel(job->w, panel, job->src);
+    repack_panel(job->w, panel, job->type, job->src);
 }
 
 static bool check_matrix(enum dtype t, int64_t rows, int64_t cols, struct err *e)
@@ -46,14 +47,15 @@ static bool check_matrix(enum dtype t, int64_t rows, int64_t cols, struct err *e
     return true;
 }
 
-static bool load_vector(struct cpu_backend *b, struct weight *w, const void *src, struct err *e)
+static bool load_vector(struct cpu_backend *b, struct weight *w, enum dtype type, const void *src,
+                        struct err *e)
 {
     w->panels = 1;
     /* A whole panel more than is read, for kernels that load 16 at a time */
     size_t n = ((size_t)w->cols + PANEL - 1) / PANEL * PANEL;
     w->vector = blocks_pack(&b->blocks, n, sizeof(float), "weights", &b->memory.weights, e);
     if (w->vector)
-        dtype_to_f32(w->type, src, w->vector, w->cols);
+        dtype_to_f32(type, src, w->vector, w->cols);
     return w->vector != NULL;
 }
 
@@ -66,16 +68,16 @@ static struct weight *weight_load(struct backend *base, enum dtype type, int64_t
     struct weight *w = blocks_take(&b->blocks, 1, sizeof *w, "weights", NULL, e);
     if (!w)
         return NULL;
-    *w = (struct weight){.type = type, .rows = rows, .cols = cols};
+    *w = (struct weight){.type = panel_type(type), .rows = rows, .cols = cols};
     if (rows == 1 && !dtype_is_quantised(type))
-        return load_vector(b, w, src, e) ? w : NULL;
+        return load_vector(b, w, type, src, e) ? w : NULL;
     w->panels = (int)((rows + PANEL - 1) / PANEL);
-    w->panel_bytes = repack_panel_bytes(type, cols);
+    w->panel_bytes = repack_panel_bytes(w->type, cols);
     w->data = blocks_pack(&b->blocks, (size_t)w->panels, w->panel_bytes, "weights",
                           &b->memory.weights, e);
     if (!w->data)
         return NULL;
-    struct repack_job job = {w, src};
+    struct repack_job job = {w, type, src};
     team_for(b->team, repack_one, &job, w->panels);
     return w;
 }

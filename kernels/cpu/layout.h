@@ -3,14 +3,23 @@
  * A SIMD lane is an output row. Weights lie in panels of 16 rows: a line of 64 bytes holds 4
  * consecutive k of 16 rows, so that a 32-bit lane belongs to one row.
  *
- *   quantised: blocks as in the file, of parts of 32 k, and at the end f16 d[16] and, where the
- *        type has minima, f16 m[16]. A part is
- *        Q8_0: 8 lines (line j: k = 4j…4j+3, as w + 128)
- *        others: 4 lines (line j: low nibbles k = 4j…4j+3, high nibbles 16+4j…16+4j+3);
- *             with a fifth bit one line more (bit j of a byte: k = 4j + byte), with six bits two
- *             (line h: pairs of bits, lowest first, of k = 16h + 4j + byte, j = 0…3);
- *             Q4_K, Q5_K: u8 scales[16], minima[16]; Q6_K: i8 scales[2][16], of 16 k each
+ *   quantised: blocks of one part of 32 k or, where there are integer scales, 8 parts; at the end
+ *        of a block f16 d[16] (NVFP4: f16 d[2][16], of 16 k each; MXFP4: e8m0 d[16]), then
+ *        f16 m[16] where there are minima, u8 zero[16] for Q4_Z. A part is, by the bits of q,
+ *        8: 8 lines (line j: k = 4j…4j+3, as w + 128)
+ *        4: 4 lines (line j: low nibbles k = 4j…4j+3, high nibbles 16+4j…16+4j+3)
+ *        5: as 4, and one line (bit j of a byte: k = 4j + byte)
+ *        6: as 4, and two lines (line h: pairs of bits, lowest first, of k = 16h + 4j + byte,
+ *             j = 0…3)
+ *        2: those two lines alone;   3: as 2, and one line as of 5
+ *        then i8 scales[16] and u8 minima[16], or of 16 k each [2][16]; Q2_K: scale and minimum
+ *        are the nibbles of u8 [2][16]
  *   F32, F16, BF16: [k][16 rows]
+ *
+ * What has no form of its own here gets one that has all its values: F8 becomes F16; the points
+ * of the IQ1, IQ2 and IQ3 lattices are spelt out as 4-bit codes of their coordinates (4.3 bits a
+ * weight, 4.6 with a scale of each 16; 1.6 to 3.4 in the file); TQ1_0, TQ2_0 and Q1_0 have 2 bits
+ * and a d of each 32 (2.5 bits a weight; 1.1 to 2.1 in the file).
  *
  * The last panel is filled up with rows of zeros. A float matrix of one row (the weight of a
  * norm, a bias) is kept as plain float32 instead.
@@ -63,32 +72,61 @@ static inline bool dtype_is_quantised(enum dtype t)
     return quant_form(t).bits > 0;
 }
 
-/* Sizes in the panel of a quantised type: lines and all of a part, parts of a block, … */
+/* The type that panels of a type have: what a weight's `type` says */
+static inline enum dtype panel_type(enum dtype t)
+{
+    return t == DTYPE_F8_E4M3 || t == DTYPE_F8_E5M2 ? DTYPE_F16 : t;
+}
+
+/* Scales, or ds, that each 32 k have */
+static inline int panel_halves(enum dtype t)
+{
+    return quant_form(t).scale_run == 16 || quant_form(t).d_run == 16 ? 2 : 1;
+}
+
+/* Sizes in the panel of a quantised type: lines of a part, … */
 static inline int panel_line_bytes(enum dtype t)
 {
-    int bits = quant_form(t).bits;
-    return bits == 8 ? 512 : 256 + (bits - 4) * 64;
+    return quant_form(t).bits * 64;
+}
+
+/* … its scales and minima, … */
+static inline int panel_scale_bytes(enum dtype t)
+{
+    const struct quant_form f = quant_form(t);
+    if (!f.scale_run)
+        return 0;
+    return panel_halves(t) * PANEL * (f.minimum && f.scale_run == 32 ? 2 : 1);
 }
 
 static inline int panel_part_bytes(enum dtype t)
 {
-    return panel_line_bytes(t) + (quant_form(t).scale_run ? 2 * PANEL : 0);
+    return panel_line_bytes(t) + panel_scale_bytes(t);
 }
 
+/* … parts of a block, … */
 static inline int panel_parts(enum dtype t)
 {
     return quant_form(t).scale_run ? 8 : 1;
 }
 
-/* … where its d[16] starts, and all of it */
+/* … where its d[16] starts, what follows them, and all of it */
 static inline int panel_head_at(enum dtype t)
 {
     return panel_parts(t) * panel_part_bytes(t);
 }
 
+static inline int panel_second_at(enum dtype t)
+{
+    const struct quant_form f = quant_form(t);
+    int ds = f.d_run ? panel_halves(t) : 1;
+    return panel_head_at(t) + ds * PANEL * (f.d == QUANT_D_E8M0 ? 1 : 2);
+}
+
 static inline int panel_block_bytes(enum dtype t)
 {
-    return panel_head_at(t) + (quant_form(t).minimum ? 4 : 2) * PANEL;
+    const struct quant_form f = quant_form(t);
+    return panel_second_at(t) + PANEL * (f.minimum ? 2 : f.zero ? 1 : 0);
 }
 
 /* The KV pool. A page holds, layer by layer, sub-pages of 16 tokens; a sub-page holds

@@ -50,6 +50,20 @@ void ref_put_half(uint8_t *at, double x)
 
 /* --- matrices --- */
 
+/* The eight bits of an F8 type towards zero from x, |x| < 1, and their value */
+static void put_f8(struct ref_matrix *m, size_t i, double x)
+{
+    uint8_t *at = (uint8_t *)m->bytes + i;
+    uint16_t h = half_bits(ref_round(DTYPE_F16, x)), magnitude = h & 0x7FFF;
+    float value;
+    if (m->type == DTYPE_F8_E5M2)
+        *at = (uint8_t)(h >> 8);
+    else /* exponents 8 less far from 0 */
+        *at = (uint8_t)(h >> 8 & 0x80) | (uint8_t)(magnitude < 9 << 10 ? 1 : (magnitude >> 7) - 64);
+    dtype_to_f32(m->type, at, &value, 1);
+    m->values[i] = value;
+}
+
 static void put_float(struct ref_matrix *m, size_t i, double x)
 {
     float f = (float)(m->values[i] = ref_round(m->type, x));
@@ -70,8 +84,12 @@ struct ref_matrix ref_matrix_new(enum dtype type, int rows, int cols, double sca
     if (dtype_info(type)->block_elems > 1)
         ref_blocks_fill(&m, scale, seed);
     else
-        for (size_t i = 0; i < n; i++)
-            put_float(&m, i, scale * ref_random(seed));
+        for (size_t i = 0; i < n; i++) {
+            if (dtype_info(type)->block_bytes == 1)
+                put_f8(&m, i, scale * ref_random(seed));
+            else
+                put_float(&m, i, scale * ref_random(seed));
+        }
     return m;
 }
 

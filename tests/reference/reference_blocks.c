@@ -101,6 +101,59 @@ static void fill_q6_k(uint8_t *at, double *values, double scale, uint64_t *seed)
     }
 }
 
+/* Types whose meaning golden vectors hold to (test_dtype.c): random codes, with d and m where the
+ * type has them, and values as dtype_to_f32 reads them. */
+static const struct golden_form {
+    int at_d;   /* f16, -1: elsewhere */
+    int at_m;   /* f16, 0: none */
+    double top; /* the largest value if d is 1 */
+} golden_forms[DTYPE_COUNT] = {
+    [DTYPE_Q2_K] = {80, 82, 45},  [DTYPE_Q3_K] = {108, 0, 128},  [DTYPE_Q4_Z] = {0, 0, 15},
+    [DTYPE_IQ4_NL] = {0, 0, 127}, [DTYPE_IQ4_XS] = {0, 0, 4064}, [DTYPE_IQ2_XXS] = {0, 0, 167},
+    [DTYPE_IQ2_XS] = {0, 0, 167}, [DTYPE_IQ2_S] = {0, 0, 167},   [DTYPE_IQ3_XXS] = {0, 0, 480},
+    [DTYPE_IQ3_S] = {0, 0, 465},  [DTYPE_IQ1_S] = {0, 0, 17},    [DTYPE_IQ1_M] = {-1, 0, 17},
+    [DTYPE_TQ1_0] = {52, 0, 1},   [DTYPE_TQ2_0] = {64, 0, 2},    [DTYPE_Q1_0] = {0, 0, 1},
+    [DTYPE_MXFP4] = {-1, 0, 12},  [DTYPE_NVFP4] = {-1, 0, 12},
+};
+
+/* d of the types that do not have it as one f16 */
+static void put_odd_d(enum dtype t, uint8_t *at, double d, uint64_t *seed)
+{
+    uint8_t half[2];
+    ref_put_half(half, ref_round(DTYPE_F16, d));
+    uint16_t bits = (uint16_t)(half[0] | half[1] << 8);
+    if (t == DTYPE_IQ1_M)
+        for (int i = 0; i < 4; i++)
+            at[49 + 2 * i] = (uint8_t)((at[49 + 2 * i] & 15) | (bits >> 4 * i & 15) << 4);
+    else if (t == DTYPE_MXFP4)
+        at[0] = (uint8_t)(127 + floor(log2(d)) + below(3, seed));
+    else
+        for (int i = 0; i < 4; i++) { /* twice d; exponents 8 less far from 0 than f16's */
+            int x = (bits >> 7) - (7 << 3) - below(12, seed);
+            at[i] = (uint8_t)(x < 1 ? 1 : x);
+        }
+}
+
+static void fill_golden(enum dtype t, uint8_t *at, double *values, double scale, uint64_t *seed)
+{
+    const struct golden_form *f = &golden_forms[t];
+    float floats[256];
+    double d = ref_round(DTYPE_F16, scale * (1.5 + ref_random(seed)) / 2 / f->top);
+    for (int i = 0; i < dtype_info(t)->block_bytes; i++)
+        at[i] = (uint8_t)below(256, seed);
+    if (t == DTYPE_Q4_Z)
+        at[2] &= 15;
+    if (f->at_d >= 0)
+        ref_put_half(at + f->at_d, d);
+    else
+        put_odd_d(t, at, d, seed);
+    if (f->at_m)
+        ref_put_half(at + f->at_m, ref_round(DTYPE_F16, d * 1.5));
+    dtype_to_f32(t, at, floats, dtype_info(t)->block_elems);
+    for (int i = 0; i < dtype_info(t)->block_elems; i++)
+        values[i] = floats[i];
+}
+
 void ref_blocks_fill(struct ref_matrix *m, double scale, uint64_t *seed)
 {
     static const struct block32 forms[DTYPE_COUNT] = {
@@ -114,7 +167,9 @@ void ref_blocks_fill(struct ref_matrix *m, double scale, uint64_t *seed)
     for (size_t i = 0; i < n / elems; i++) {
         uint8_t *at = (uint8_t *)m->bytes + i * bytes;
         double *values = m->values + i * elems;
-        if (m->type == DTYPE_Q6_K)
+        if (golden_forms[m->type].top > 0)
+            fill_golden(m->type, at, values, scale, seed);
+        else if (m->type == DTYPE_Q6_K)
             fill_q6_k(at, values, scale, seed);
         else if (elems == 256)
             fill_k(at, values, m->type == DTYPE_Q5_K, scale, seed);

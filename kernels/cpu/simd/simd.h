@@ -11,6 +11,8 @@
 
 #if defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 #if defined(__AVX512BW__)
 #define LANES 16
@@ -68,6 +70,23 @@ INL void vf_store(float *p, vf v)
 INL vub vub_load(const uint8_t *p)
 {
     return *(const vub_any *)p;
+}
+
+/* Byte i of every 16 of the table for a q of i < 16; the table's 16 bytes are repeated. */
+INL vub vub_lookup(vub table, vub q)
+{
+#if LANES == 16
+    return (vub)_mm512_shuffle_epi8((__m512i)table, (__m512i)q);
+#elif LANES == 8
+    return (vub)_mm256_shuffle_epi8((__m256i)table, (__m256i)q);
+#elif defined(__aarch64__)
+    return (vub)vqtbl1q_u8((uint8x16_t)table, (uint8x16_t)q);
+#else
+    vub v;
+    for (int i = 0; i < VBYTES; i++)
+        v[i] = table[q[i]];
+    return v;
+#endif
 }
 
 INL vi vi_splat(int32_t x)
@@ -168,18 +187,30 @@ INL vf bf16_load(const uint16_t *p)
     return (vf)(__builtin_convertvector(*(const half_any *)p, vu) << 16);
 }
 
-INL vf u8_load(const uint8_t *p)
+INL vi u8_ints(const uint8_t *p)
 {
 #if LANES == 16
-    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)));
+    return (vi)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
 #elif LANES == 8
-    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+    return (vi)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
 #else
-    vf v;
+    vi v;
     for (int i = 0; i < LANES; i++)
         v[i] = p[i];
     return v;
 #endif
+}
+
+INL vf u8_load(const uint8_t *p)
+{
+    return __builtin_convertvector(u8_ints(p), vf);
+}
+
+/* 2^(e - 128), exact, subnormals too */
+INL vf e8m0_half_load(const uint8_t *p)
+{
+    vi e = u8_ints(p), subnormal = e < 2;
+    return vf_select(subnormal, (vf)((e + 1) << 21), (vf)((e - 1) << 23));
 }
 
 INL vf i8_load(const uint8_t *p)

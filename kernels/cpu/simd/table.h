@@ -13,7 +13,10 @@ void ISA_FN(linear)(const struct weight *w, const struct rows_view *x, int t0, i
 typedef void linear_panel_fn(const struct weight *w, int panel, const struct rows_view *x, int t0,
                              int n, float *y, int ldy);
 linear_panel_fn ISA_FN(linear_q8_0), ISA_FN(linear_q4_1), ISA_FN(linear_q4_0), ISA_FN(linear_q5_0),
-    ISA_FN(linear_q5_1), ISA_FN(linear_q4_k), ISA_FN(linear_q5_k), ISA_FN(linear_q6_k);
+    ISA_FN(linear_q5_1), ISA_FN(linear_q4_k), ISA_FN(linear_q5_k), ISA_FN(linear_q6_k),
+    ISA_FN(linear_q2_k), ISA_FN(linear_q3_k), ISA_FN(linear_q4_z), ISA_FN(linear_ternary),
+    ISA_FN(linear_mxfp4), ISA_FN(linear_nvfp4), ISA_FN(linear_iq4_nl), ISA_FN(linear_codes_32),
+    ISA_FN(linear_codes_16);
 /* Panels [p0, p1) of F32, F16 or BF16 */
 void ISA_FN(linear_float)(const struct weight *w, const struct rows_view *x, int t0, int n, int p0,
                           int p1, float *y, int ldy);
