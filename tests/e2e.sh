@@ -15,5 +15,6 @@ end_to_end() {
     local build=$PWD/$1
     shift
     TOKEND_PROGRAM=$build/tokend TOKEND_HTTP_TOY=$build/tests/http_toy \
+        TOKEND_TEST_GOLDEN=$build/tests/test_golden \
         tests/.venv/bin/python -m pytest -q -p no:cacheprovider tests/e2e "$@"
 }

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""A plain reference forward pass of a llama or gemma3 GGUF file, in NumPy.
+"""A plain reference forward pass of the GGUF files that tokend computes, in NumPy.
 
 Everything is float32 over the dequantised weights; activations are not quantised, there is no
 KV cache (every step computes the whole sequence again), and nothing is shared with tokend's
-code. Needs numpy and gguf, and tokenizers for writing.
+code. What a tensor's presence says (biases, norms, experts, sinks) is not said again by ARCH.
+Needs numpy and gguf, and tokenizers for writing.
 
   forward.py check MODEL.gguf GOLDEN.json   compares with another reference's golden file
   forward.py write MODEL.gguf OUT.json      writes the golden file of its prompts below
@@ -13,6 +14,7 @@ How two files of tests/data were made (their fields are those of the golden file
   forward.py write gemma-3-270m-q4_k_m.gguf tests/data/gemma3-270m.golden.json
 """
 import json
+import math
 import sys
 
 import gguf
@@ -36,26 +38,94 @@ GEMMA3_PROMPTS = {
     "counting": " ".join(f"Line {i}: {i} times {i + 3} is {i * (i + 3)}." for i in range(1, 31)),
 }
 
+# What GGUF files do not say. pairs: rotation of neighbours (2i, 2i + 1), not of halves.
+# windows: "all", or of so many layers the last sees everything.
+ARCH = {
+    "llama": {"pairs": True, "windows": "all"},
+    "qwen2": {}, "qwen3": {},
+    "qwen2moe": {"renormalise": False}, "qwen3moe": {},
+    "gemma": {"act": "gelu", "embedding": "sqrt"},
+    "gemma2": {"act": "gelu", "embedding": "sqrt", "windows": 2, "caps": (50.0, 30.0)},
+    "gemma3": {"act": "gelu", "embedding": "sqrt", "windows": 6, "local": 10000.0},
+    "phi2": {"norm": "layer", "act": "gelu", "gated": False, "parallel": True},
+    "phi3": {"windows": "all"},
+    "olmo2": {"windows": 4, "local": None},
+    "smollm3": {"pairs": True, "still": 4},
+    "granite": {"pairs": True, "divides": True}, "granitemoe": {"pairs": True, "divides": True},
+    "starcoder2": {"norm": "layer", "act": "gelu", "gated": False, "windows": "all"},
+    "gpt-oss": {"act": "clamped", "windows": 2, "yarn_whole": False},
+    "command-r": {"norm": "layer", "pairs": True, "parallel": True},
+    "cohere2": {"norm": "layer", "pairs": True, "parallel": True, "windows": 4,
+                "still": "windowless"},
+    "stablelm": {"norm": "layer"},
+    "glm4": {"pairs": True},
+}
+
+
+# --- parts ---
+
+def silu(x):
+    return x / (1 + np.exp(-x))
+
+
+def gelu(x):
+    inner = np.float32((2 / np.pi) ** 0.5) * (x + np.float32(0.044715) * x ** 3)
+    return x * np.float32(0.5) * (1 + np.tanh(inner))
+
+
+def clamped_swiglu(gate, up):
+    gate, up = np.minimum(gate, np.float32(7)), np.clip(up, np.float32(-7), np.float32(7))
+    return gate / (1 + np.exp(np.float32(-1.702) * gate)) * (up + 1)
+
+
+def softmax(x):
+    p = np.exp(x - x.max(axis=-1, keepdims=True))
+    return p / p.sum(axis=-1, keepdims=True)
+
+
+def yarn(theta, dims, factor, original, fast, slow, whole_pairs):
+    """Peng et al. 2023: pairs that turn fast stay, slow ones are interpolated."""
+    def pair(turns):
+        return dims * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(theta))
+    low, high = pair(fast), pair(slow)
+    if whole_pairs:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, dims - 1)
+    if low == high:
+        high += 0.001
+    kept = 1 - np.clip((np.arange(dims // 2) - low) / (high - low), 0, 1)
+    inv = theta ** (-np.arange(0, dims, 2, dtype=np.float64) / dims)
+    return inv * kept + inv / factor * (1 - kept)
+
 
 class Model:
-    def __init__(self, path):
+    """context: what the model is run with; above the original one LongRoPE has other factors."""
+
+    def __init__(self, path, context=None):
         reader = gguf.GGUFReader(path)
         self.fields = reader.fields
         self.arch = self.key("general.architecture")
-        if self.arch not in ("llama", "gemma3"):
-            raise SystemExit(f"{path}: only the architectures llama and gemma3")
-        self.gemma = self.arch == "gemma3"
+        if self.arch not in ARCH:
+            raise SystemExit(f"{path}: only the architectures {', '.join(ARCH)}")
+        self.facts = ARCH[self.arch]
         self.tensors = {t.name: gguf.quants.dequantize(t.data, t.tensor_type).astype(np.float32)
                         for t in reader.tensors}
         self.layers = self.own("block_count")
         self.heads = self.own("attention.head_count")
         self.kv_heads = self.own("attention.head_count_kv", self.heads)
-        embd = self.own("embedding_length")
-        self.head_dim = self.own("attention.key_length", embd // self.heads)
-        self.eps = np.float32(self.own("attention.layer_norm_rms_epsilon"))
-        self.embedding_scale = np.float32(embd ** 0.5 if self.gemma else 1)
-        self.window = self.own("attention.sliding_window") if self.gemma else None
-        self.inv_freq = self.inverse_frequencies()
+        self.embd = self.own("embedding_length")
+        self.head_dim = self.own("attention.key_length", self.embd // self.heads)
+        rms = self.own("attention.layer_norm_rms_epsilon")
+        self.eps = np.float32(self.own("attention.layer_norm_epsilon", rms) if rms is None else rms)
+        self.context = context or self.own("context_length")
+        self.parallel = self.own("use_parallel_residual", self.facts.get("parallel", False))
+        self.read_scales()
+        self.read_windows()
+        self.mscale = 1.0
+        self.inv_freq = self.frequencies()
+        theta = self.own("rope.freq_base", 10000.0)
+        local = self.facts.get("local", 0) or theta
+        self.local_freq = self.powers(self.own("rope.freq_base_swa", local))
 
     def key(self, name, default=None):
         return self.fields[name].contents() if name in self.fields else default
@@ -63,20 +133,90 @@ class Model:
     def own(self, name, default=None):
         return self.key(f"{self.arch}.{name}", default)
 
-    def is_windowed(self, layer):
-        """Gemma 3: five layers with a window, then one that sees everything."""
-        return self.gemma and layer % 6 != 5
+    def read_scales(self):
+        by_width = {"gemma2": 46, "gemma3": 62}.get(self.arch) == self.layers
+        dim = self.embd // self.heads if by_width else self.head_dim
+        self.score_scale = np.float32(self.own("attention.scale") or dim ** -0.5)
+        sqrt = self.facts.get("embedding") == "sqrt"
+        self.embedding_scale = np.float32(self.embd ** 0.5 if sqrt
+                                          else self.own("embedding_scale", 1.0))
+        self.residual_scale = np.float32(self.own("residual_scale", 1.0))
+        scale = self.own("logit_scale", 1.0)
+        self.logit_scale = np.float32(1 / scale if self.facts.get("divides") else scale)
+        caps = self.facts.get("caps", (0.0, 0.0))
+        self.score_cap = np.float32(self.own("attn_logit_softcapping", caps[0]))
+        self.logit_cap = np.float32(self.own("final_logit_softcapping", caps[1]))
 
-    def inverse_frequencies(self):
-        """Of layers that see everything, and of windowed ones."""
-        dims = self.own("rope.dimension_count", self.head_dim)
-        exponents = -np.arange(0, dims, 2, dtype=np.float64) / dims
-        inv = self.own("rope.freq_base", 10000.0) ** exponents
-        if self.own("rope.scaling.type", "none") == "linear":
-            inv /= self.own("rope.scaling.factor", 1.0)
-        if "rope_freqs.weight" in self.tensors:
-            inv /= self.tensors["rope_freqs.weight"]
-        return inv, self.own("rope.freq_base_swa", 10000.0) ** exponents
+    def read_windows(self):
+        """self.window, and for each layer whether it has one."""
+        every = self.facts.get("windows")
+        self.window = self.own("attention.sliding_window", 0) if every else 0
+        pattern = self.own("attention.sliding_window_pattern", every)
+        if not self.window:
+            pattern = [False] * self.layers
+        elif pattern == "all":
+            pattern = [True] * self.layers
+        elif not isinstance(pattern, list):
+            pattern = [i % pattern != pattern - 1 for i in range(self.layers)]
+        self.windowed = pattern
+
+    # --- rotary embedding ---
+
+    def rope_dims(self):
+        return self.own("rope.dimension_count", self.head_dim)
+
+    def powers(self, theta):
+        dims = self.rope_dims()
+        return theta ** (-np.arange(0, dims, 2, dtype=np.float64) / dims)
+
+    def frequencies(self):
+        theta, kind = self.own("rope.freq_base", 10000.0), self.own("rope.scaling.type", "linear")
+        factor = self.own("rope.scaling.factor", 1.0)
+        original = self.own("rope.scaling.original_context_length", self.own("context_length"))
+        stretch = self.own("rope.scaling.yarn_attn_factor", self.own("rope.scaling.attn_factor"))
+        if "rope_factors_long.weight" in self.tensors:
+            which = "long" if self.context > original else "short"
+            s = self.own("context_length") / original
+            self.mscale = stretch or (math.sqrt(1 + math.log(s) / math.log(original))
+                                      if s > 1 else 1.0)
+            return self.powers(theta) / self.tensors[f"rope_factors_{which}.weight"]
+        if kind == "yarn":
+            self.mscale = stretch or 0.1 * math.log(factor) + 1
+            return yarn(theta, self.rope_dims(), factor, original,
+                        self.own("rope.scaling.yarn_beta_fast", 32.0),
+                        self.own("rope.scaling.yarn_beta_slow", 1.0),
+                        self.facts.get("yarn_whole", True))
+        inv = self.powers(theta) / (factor if kind == "linear" else 1)
+        return inv / self.tensors.get("rope_freqs.weight", 1)
+
+    def turns(self, layer):
+        still = self.facts.get("still")
+        if self.facts.get("divides") and not self.own("rope.scaling.finetuned", True):
+            return False
+        if still == "windowless":
+            return self.windowed[layer]
+        return not still or layer % still != still - 1
+
+    def rotate(self, x, layer):
+        """x: [tokens][heads][head_dim]"""
+        if not self.turns(layer):
+            return x
+        local = "local" in self.facts and self.windowed[layer]
+        inv_freq, mscale = (self.local_freq, 1.0) if local else (self.inv_freq, self.mscale)
+        angle = np.outer(np.arange(len(x)), inv_freq)[:, None, :]
+        cos, sin = (f(angle).astype(np.float32) * np.float32(mscale) for f in (np.cos, np.sin))
+        half = len(inv_freq)
+        first, second = ((slice(0, 2 * half, 2), slice(1, 2 * half, 2)) if self.facts.get("pairs")
+                         else (slice(half), slice(half, 2 * half)))
+        out = x.copy()
+        out[..., first] = x[..., first] * cos - x[..., second] * sin
+        out[..., second] = x[..., first] * sin + x[..., second] * cos
+        return out
+
+    # --- norms and products ---
+
+    def has(self, name):
+        return name + ".weight" in self.tensors
 
     def linear(self, x, name):
         y = x @ self.tensors[name + ".weight"].T
@@ -84,70 +224,132 @@ class Model:
         return y if bias is None else y + bias
 
     def norm(self, x, name):
-        scale = 1 / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + self.eps)
-        return x * scale * self.tensors[name + ".weight"]
+        """x itself where there is no such norm."""
+        if not self.has(name):
+            return x
+        if self.facts.get("norm") == "layer":
+            x = x - x.mean(axis=-1, keepdims=True)
+        y = x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + self.eps)
+        return y * self.tensors[name + ".weight"] + self.tensors.get(name + ".bias", 0)
 
-    def rotate(self, x, windowed):
-        """x: [tokens][heads][head_dim]; pairs (2i, 2i + 1), as GGUF stores llama, or
-        (i, i + n/2)."""
-        inv_freq = self.inv_freq[windowed]
-        angle = np.outer(np.arange(len(x)), inv_freq)[:, None, :]
-        cos, sin = np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
-        half = len(inv_freq)
-        first, second = (slice(half), slice(half, 2 * half)) if self.gemma else (
-            slice(0, 2 * half, 2), slice(1, 2 * half, 2))
-        out = x.copy()
-        out[..., first] = x[..., first] * cos - x[..., second] * sin
-        out[..., second] = x[..., first] * sin + x[..., second] * cos
-        return out
+    def head_norm(self, x, name):
+        """x: [tokens][heads][head_dim]. The weights' shape says over what the norm goes."""
+        if not self.has(name):
+            return x
+        w = self.tensors[name + ".weight"]
+        if w.ndim == 1 and w.size != self.head_dim:
+            return self.norm(x.reshape(len(x), -1), name).reshape(x.shape)
+        return self.norm(x, name)
+
+    # --- attention ---
+
+    def queries_keys_values(self, x, block):
+        n, q, kv = len(x), self.heads * self.head_dim, self.kv_heads * self.head_dim
+        if self.has(block + "attn_qkv"):
+            parts = np.split(self.linear(x, block + "attn_qkv"), [q, q + kv], axis=-1)
+        else:
+            parts = [self.linear(x, block + "attn_" + k) for k in "qkv"]
+        return [p.reshape(n, -1, self.head_dim) for p in parts]
 
     def visible(self, n, windowed):
         """[n][n]: may the query (row) see the key?"""
         mask = np.tri(n, dtype=bool)
         return mask & ~np.tri(n, k=-self.window, dtype=bool) if windowed else mask
 
-    def attention(self, x, block, windowed):
-        n = len(x)
-        q = self.linear(x, block + "attn_q").reshape(n, self.heads, self.head_dim)
-        k = self.linear(x, block + "attn_k").reshape(n, self.kv_heads, self.head_dim)
-        v = self.linear(x, block + "attn_v").reshape(n, self.kv_heads, self.head_dim)
-        if self.gemma:
-            q, k = self.norm(q, block + "attn_q_norm"), self.norm(k, block + "attn_k_norm")
-        q, k = self.rotate(q, windowed), self.rotate(k, windowed)
+    def weights_of(self, q, k, block, layer):
+        scores = np.einsum("qhd,khd->hqk", q, k) * self.score_scale
+        if self.score_cap:
+            scores = self.score_cap * np.tanh(scores / self.score_cap)
+        scores = np.where(self.visible(len(q), self.windowed[layer]), scores, np.float32(-np.inf))
+        if not self.has(block + "attn_sinks"):
+            return softmax(scores)
+        sinks = self.tensors[block + "attn_sinks.weight"]
+        sinks = np.broadcast_to(sinks[:, None, None], scores.shape[:2] + (1,))
+        return softmax(np.concatenate([scores, sinks], axis=-1))[..., :-1]
+
+    def attention(self, x, block, layer):
+        q, k, v = self.queries_keys_values(x, block)
+        q = self.rotate(self.head_norm(q, block + "attn_q_norm"), layer)
+        k = self.rotate(self.head_norm(k, block + "attn_k_norm"), layer)
         group = self.heads // self.kv_heads
         k, v = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)
-        scores = np.einsum("qhd,khd->hqk", q, k) / np.float32(self.head_dim ** 0.5)
-        scores = np.where(self.visible(n, windowed), scores, np.float32(-np.inf))
-        p = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        p /= p.sum(axis=-1, keepdims=True)
-        out = np.einsum("hqk,khd->qhd", p, v).reshape(n, self.heads * self.head_dim)
-        return self.linear(out, block + "attn_output")
+        out = np.einsum("hqk,khd->qhd", self.weights_of(q, k, block, layer), v)
+        return self.linear(out.reshape(len(x), -1), block + "attn_output")
 
-    def activation(self, x):
-        if not self.gemma:
-            return x / (1 + np.exp(-x))
-        inner = np.float32((2 / np.pi) ** 0.5) * (x + np.float32(0.044715) * x ** 3)
-        return x * np.float32(0.5) * (1 + np.tanh(inner))
+    # --- feed-forward ---
 
-    def mlp(self, x, block):
-        gate = self.activation(self.linear(x, block + "ffn_gate"))
-        return self.linear(gate * self.linear(x, block + "ffn_up"), block + "ffn_down")
+    def activate(self, gate, up):
+        act = self.facts.get("act", "silu")
+        if act == "clamped":
+            return clamped_swiglu(gate, up)
+        return {"silu": silu, "gelu": gelu}[act](gate) * up
 
-    def post_norm(self, x, name):
-        return self.norm(x, name) if self.gemma else x
+    def mlp(self, x, block, suffix=""):
+        up = self.linear(x, block + "ffn_up" + suffix)
+        if not self.facts.get("gated", True):
+            middle = gelu(up)
+        elif self.has(block + "ffn_gate" + suffix):
+            middle = self.activate(self.linear(x, block + "ffn_gate" + suffix), up)
+        else:
+            middle = self.activate(*np.split(up, 2, axis=-1))
+        return self.linear(middle, block + "ffn_down" + suffix)
+
+    def expert(self, x, block, e):
+        def product(y, part):
+            bias = self.tensors.get(f"{block}ffn_{part}_exps.bias")
+            y = y @ self.tensors[f"{block}ffn_{part}_exps.weight"][e].T
+            return y if bias is None else y + bias[e]
+        return product(self.activate(product(x, "gate"), product(x, "up")), "down")
+
+    def experts(self, x, block):
+        p = softmax(self.linear(x, block + "ffn_gate_inp"))
+        best = np.argsort(-p, axis=-1, kind="stable")[:, :self.own("expert_used_count")]
+        out = np.zeros_like(x)
+        for row in range(len(x)):
+            weights = p[row, best[row]]
+            if self.facts.get("renormalise", True):
+                weights = weights / weights.sum()
+            for e, w in zip(best[row], weights):
+                out[row] += w * self.expert(x[row], block, e)
+        return out + self.shared_expert(x, block)
+
+    def shared_expert(self, x, block):
+        if not self.has(block + "ffn_up_shexp"):
+            return 0
+        gate = 1
+        if self.has(block + "ffn_gate_inp_shexp"):
+            w = self.tensors[block + "ffn_gate_inp_shexp.weight"].reshape(-1, 1)
+            gate = 1 / (1 + np.exp(-(x @ w)))
+        return gate * self.mlp(x, block, "_shexp")
+
+    def feed_forward(self, x, block):
+        has_experts = self.has(block + "ffn_gate_inp")
+        return self.experts(x, block) if has_experts else self.mlp(x, block)
+
+    # --- the whole ---
+
+    def layer(self, x, i):
+        block, r = f"blk.{i}.", self.residual_scale
+        # gpt-oss calls the norm before its experts the one behind attention.
+        before_ffn = block + ("post_attention_norm" if self.arch == "gpt-oss" else "ffn_norm")
+        normed = self.norm(x, block + "attn_norm")
+        y = self.attention(normed, block, i)
+        if self.parallel:
+            return x + r * (y + self.feed_forward(normed, block))
+        x = x + r * (y if self.arch == "gpt-oss" else self.norm(y, block + "post_attention_norm"))
+        y = self.feed_forward(self.norm(x, before_ffn), block)
+        return x + r * self.norm(y, block + "post_ffw_norm")
 
     def logits(self, ids, first=-1):
         """Logits of the positions from `first` on, [positions][vocab]."""
         x = self.tensors["token_embd.weight"][ids] * self.embedding_scale
         for i in range(self.layers):
-            block = f"blk.{i}."
-            y = self.attention(self.norm(x, block + "attn_norm"), block, self.is_windowed(i))
-            x = x + self.post_norm(y, block + "post_attention_norm")
-            y = self.mlp(self.norm(x, block + "ffn_norm"), block)
-            x = x + self.post_norm(y, block + "post_ffw_norm")
+            x = self.layer(x, i)
         x = self.norm(x[first:], "output_norm")
-        head = "output" if "output.weight" in self.tensors else "token_embd"
-        return self.linear(x, head)
+        head = "output" if self.has("output") else "token_embd"
+        logits = x @ self.tensors[head + ".weight"].T + self.tensors.get("output.bias", 0)
+        logits = logits * self.logit_scale
+        return self.logit_cap * np.tanh(logits / self.logit_cap) if self.logit_cap else logits
 
 
 def logsumexp(logits):
@@ -226,7 +428,7 @@ def gemma_encoder(model):
 
 def encoder(model):
     """The file's byte-level BPE, with digits apart ("smollm"), or Gemma's."""
-    if model.gemma:
+    if model.arch == "gemma3":
         return gemma_encoder(model)
     import tokenizers
     from tokenizers import models, pre_tokenizers
@@ -255,7 +457,7 @@ def golden_prompt(model, name, text, ids):
 def write(model_path, out_path):
     model = Model(model_path)
     encode = encoder(model)
-    texts = GEMMA3_PROMPTS if model.gemma else LLAMA_PROMPTS
+    texts = GEMMA3_PROMPTS if model.arch == "gemma3" else LLAMA_PROMPTS
     prompts = [golden_prompt(model, name, text, encode(text)) for name, text in texts.items()]
     golden = {"format": 1, "name": model.key("general.name"), "compute": "float32",
               "reference": "tests/reference/forward.py", "near_tie": NEAR_TIE, "prompts": prompts}
