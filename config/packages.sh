@@ -5,7 +5,7 @@ build_packages="gcc libc6-dev meson ninja-build pkg-config libmicrohttpd-dev lib
 
 # need_packages NAME...: installs those that are missing, and says so.
 need_packages() {
-    local missing=() p sudo=()
+    local missing=() p sudo=() log
     for p in "$@"; do
         [ "$(dpkg-query -W -f '${Status}' "$p" 2>/dev/null)" = "install ok installed" ] || missing+=("$p")
     done
@@ -18,9 +18,15 @@ need_packages() {
         }
     fi
     echo "installing: ${missing[*]}" >&2
-    "${sudo[@]}" apt-get update -qq >&2
-    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2
+    log=$(mktemp)
+    if ! { "${sudo[@]}" apt-get update -q &&
+        "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
+            apt-get install -y -q --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
+        cat "$log" >&2
+        rm -f "$log"
+        return 1
+    fi
+    rm -f "$log"
 }
 
 # build_tokend DIR [meson options]: configures, or configures anew for what was installed since

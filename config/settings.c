@@ -1,14 +1,17 @@
 #include "settings.h"
 
 #include "buf.h"
+#include "edit_distance.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum setting_type { TEXT, INTEGER, SIZE, SWITCH, CHOICE };
 
@@ -26,6 +29,7 @@ struct setting {
 #define AT(field) offsetof(struct settings, field)
 
 static const struct setting table[] = {
+    {"model", TEXT, AT(model), 0, 0, NULL, NULL, "FILE", "the model; as MODEL without a flag"},
     {"config", TEXT, AT(config), 0, 0, NULL, NULL, "FILE",
      "JSON file of settings: {\"port\": 8080, \"max-num-seqs\": 64}"},
     {"host", TEXT, AT(host), 0, 0, "127.0.0.1", NULL, "ADDRESS", "address to listen on"},
@@ -193,6 +197,39 @@ static const struct setting *find(const char *name, size_t n)
     return NULL;
 }
 
+/* The setting that was likely meant: one that differs in two letters; of whose name this is a part;
+ * or that differs in a third of the letters. NULL: none. */
+static const char *nearest(const char *name, size_t n)
+{
+    const char *best = NULL, *whole = NULL;
+    size_t least = n / 3 + 1;
+    for (size_t i = 0; i < N_SETTINGS; i++) {
+        size_t d = edit_distance(name, n, table[i].name);
+        if (d <= least && (!best || d < least)) {
+            best = table[i].name;
+            least = d;
+        }
+        if (n >= 4 && !whole && memmem(table[i].name, strlen(table[i].name), name, n))
+            whole = table[i].name;
+    }
+    return best && (least <= 2 || !whole) ? best : whole;
+}
+
+/* An error of the given words about a setting that is not there. */
+static bool unknown(struct err *e, const char *name, size_t n, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+static bool unknown(struct err *e, const char *name, size_t n, const char *fmt, ...)
+{
+    const char *near = nearest(name, n);
+    char what[256];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(what, sizeof what, fmt, args);
+    va_end(args);
+    return err_set(e, ERR_INVALID, "%s%s%s; `tokend serve --help` lists all", what,
+                   near ? ": did you mean --" : "", near ? near : "");
+}
+
 static bool read_defaults(struct settings *s, struct err *e)
 {
     *s = (struct settings){.seed = -1};
@@ -229,16 +266,8 @@ static bool read_file_entry(struct settings *s, const char *path, const char *ke
     for (size_t i = 0; i <= strlen(key); i++)
         name[i] = key[i] == '_' ? '-' : key[i];
     const struct setting *row = find(name, strlen(name));
-    if (!strcmp(name, "model")) {
-        if (!json_is_string(v))
-            return err_set(e, ERR_INVALID, "%s: \"model\": expected a string", path);
-        if (!s->model && !(s->model = own(s, json_string_value(v))))
-            return err_set(e, ERR_MEMORY, "out of memory");
-        return true;
-    }
     if (!row || row->offset == AT(config))
-        return err_set(e, ERR_INVALID,
-                       "%s: unknown setting \"%s\"; `tokend serve --help` lists them", path, key);
+        return unknown(e, name, strlen(name), "%s: unknown setting \"%s\"", path, key);
     if (json_is_null(v))
         return true;
     if (!json_as_text(v, text, sizeof text, e) || !set_value(s, row, text, e))
@@ -265,14 +294,52 @@ static bool read_file(struct settings *s, const char *path, struct err *e)
     return ok;
 }
 
+/* TOKEND_MAX_NUM_SEQS of max-num-seqs. */
+static void variable_of(const char *setting, char name[64])
+{
+    int n = sprintf(name, "%s", "TOKEND_");
+    for (const char *p = setting; *p; p++)
+        name[n++] = *p == '-' ? '_' : (char)(*p - ('a' <= *p && *p <= 'z' ? 32 : 0));
+    name[n] = '\0';
+}
+
+/* And back, the prefix being taken off; false when it is no such name. */
+static bool setting_of(const char *variable, size_t n, char name[64])
+{
+    if (n >= 64)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        name[i] = variable[i] == '_'
+                      ? '-'
+                      : (char)(variable[i] + ('A' <= variable[i] && variable[i] <= 'Z' ? 32 : 0));
+    name[n] = '\0';
+    return true;
+}
+
+void settings_warn_environment(void (*warn)(const char *message))
+{
+    static const char prefix[] = "TOKEND_";
+    for (char **at = environ; *at; at++) {
+        char name[64], right[64], message[256];
+        const char *rest = *at + sizeof prefix - 1;
+        if (strncmp(*at, prefix, sizeof prefix - 1) ||
+            !setting_of(rest, strcspn(rest, "="), name) || find(name, strlen(name)))
+            continue;
+        const char *near = nearest(name, strlen(name));
+        if (!near)
+            continue; /* of a test, or of Kubernetes, which describes Services so */
+        variable_of(near, right);
+        snprintf(message, sizeof message, "the variable %.*s is no setting: did you mean %s?",
+                 (int)strcspn(*at, "="), *at, right);
+        warn(message);
+    }
+}
+
 static bool read_environment(struct settings *s, struct err *e)
 {
     for (size_t i = 0; i < N_SETTINGS; i++) {
-        char name[64] = "TOKEND_";
-        size_t n = strlen(name);
-        for (const char *p = table[i].name; *p; p++)
-            name[n++] = *p == '-' ? '_' : (char)(*p - ('a' <= *p && *p <= 'z' ? 32 : 0));
-        name[n] = '\0';
+        char name[64];
+        variable_of(table[i].name, name);
         const char *text = getenv(name);
         /* Kubernetes gives every container TOKEND_PORT=tcp://… of a Service called "tokend". */
         if (text && !strncmp(text, "tcp://", 6))
@@ -300,8 +367,7 @@ static bool read_flag(struct settings *s, int argc, char **argv, int *i, const s
             *row = NULL;
     }
     if (!*row)
-        return err_set(e, ERR_INVALID, "unknown flag %s; `tokend serve --help` lists them",
-                       argv[*i]);
+        return unknown(e, flag, n, "unknown flag %s", argv[*i]);
     if ((*row)->type == SWITCH) {
         if (!*value)
             *value = no ? "false" : "true";
@@ -310,9 +376,19 @@ static bool read_flag(struct settings *s, int argc, char **argv, int *i, const s
             return err_set(e, ERR_INVALID, "--%s: expected a value after it", (*row)->name);
         *value = argv[++*i];
     }
-    if (s && !set_value(s, *row, *value, e))
+    if (s && (*row)->offset != AT(model) && !set_value(s, *row, *value, e))
         return err_prefix(e, "--%s %s", (*row)->name, *value);
     return true;
+}
+
+/* The model of the command line, which names one once. */
+static bool set_model(struct settings *s, const char *name, bool *given, struct err *e)
+{
+    if (*given)
+        return err_set(e, ERR_INVALID, "one model at a time: \"%s\" comes after \"%s\"", name,
+                       s->model);
+    *given = true;
+    return (s->model = own(s, name)) || err_set(e, ERR_MEMORY, "out of memory");
 }
 
 static bool read_flags(struct settings *s, int argc, char **argv, struct err *e)
@@ -324,16 +400,12 @@ static bool read_flags(struct settings *s, int argc, char **argv, struct err *e)
         if (!strncmp(argv[i], "--", 2)) {
             if (!read_flag(s, argc, argv, &i, &row, &value, e))
                 return false;
+            if (row->offset == AT(model) && !set_model(s, value, &model_given, e))
+                return false;
         } else if (argv[i][0] == '-' && argv[i][1]) {
-            return err_set(e, ERR_INVALID, "unknown flag %s; `tokend serve --help` lists them",
-                           argv[i]);
-        } else if (model_given) {
-            return err_set(e, ERR_INVALID, "one model at a time: \"%s\" comes after \"%s\"",
-                           argv[i], s->model);
-        } else {
-            if (!(s->model = own(s, argv[i])))
-                return err_set(e, ERR_MEMORY, "out of memory");
-            model_given = true;
+            return unknown(e, argv[i], strlen(argv[i]), "unknown flag %s", argv[i]);
+        } else if (!set_model(s, argv[i], &model_given, e)) {
+            return false;
         }
     }
     return true;

@@ -14,7 +14,7 @@
 #include <stdio.h>
 
 struct settings {
-    const char *model; /* the positional argument */
+    const char *model; /* the positional argument, or --model */
     const char *config;
 
     const char *host;
@@ -50,6 +50,9 @@ enum settings_result { SETTINGS_OK, SETTINGS_HELP, SETTINGS_ERROR };
  * On SETTINGS_OK *s is filled and every value is inside its bounds. */
 enum settings_result settings_read(struct settings *s, int argc, char **argv, struct err *e);
 void settings_free(struct settings *);
+
+/* Calls warn for each TOKEND_* variable that is no setting but nearly one. */
+void settings_warn_environment(void (*warn)(const char *message));
 
 void settings_print_help(FILE *out);
 

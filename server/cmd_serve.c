@@ -212,6 +212,11 @@ static void setup_log(const struct settings *s)
     log_setup(level, strcmp(s->log_format, "json") ? LOG_TEXT : LOG_JSON);
 }
 
+static void warn(const char *message)
+{
+    log_warn("%s", message);
+}
+
 int cmd_serve(int argc, char **argv)
 {
     static struct server s;
@@ -227,6 +232,7 @@ int cmd_serve(int argc, char **argv)
         break;
     }
     setup_log(&s.settings);
+    settings_warn_environment(warn);
     if (!model_names_read(&s.names, s.settings.served_model_name, s.settings.model, &e)) {
         log_error("%s", e.msg);
         settings_free(&s.settings);

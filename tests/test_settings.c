@@ -76,6 +76,59 @@ static void a_kubernetes_service_of_our_name_is_no_setting(void **state)
     unsetenv("TOKEND_PORT");
 }
 
+static void the_model_may_have_a_flag(void **state)
+{
+    struct settings s;
+    struct err e;
+    char path[64];
+    write_config(path, "{\"model\": \"of the file\"}");
+    assert_int_equal(READ(&s, &e, "--config", path), SETTINGS_OK);
+    assert_string_equal(s.model, "of the file");
+    settings_free(&s);
+    setenv("TOKEND_MODEL", "of the environment", 1);
+    assert_int_equal(READ(&s, &e, "--config", path), SETTINGS_OK);
+    assert_string_equal(s.model, "of the environment");
+    settings_free(&s);
+    assert_int_equal(READ(&s, &e, "--config", path, "--model", "m.gguf", "--port", "80"),
+                     SETTINGS_OK);
+    assert_string_equal(s.model, "m.gguf");
+    settings_free(&s);
+    assert_int_equal(READ(&s, &e, "--model=m.gguf"), SETTINGS_OK);
+    assert_string_equal(s.model, "m.gguf");
+    settings_free(&s);
+    REFUSED("one model at a time: \"b\" comes after \"a\"", "a", "--model", "b");
+    REFUSED("one model at a time: \"b\" comes after \"a\"", "--model", "a", "b");
+    REFUSED("--model: expected a value", "--model");
+    unsetenv("TOKEND_MODEL");
+    unlink(path);
+}
+
+static char warned[1000];
+static void on_warning(const char *message)
+{
+    strcat(strcat(warned, message), "\n");
+}
+
+static void misspelt_names_are_told_the_nearest(void **state)
+{
+    static const char *const names[] = {
+        "TOKEND_MAX_NUM_SEQ",  "TOKEND_MODEL_LEN", "TOKEND_SERVICE_HOST", "TOKEND_PORT_8000_TCP",
+        "TOKEND_SERVICE_PORT", "TOKEND_CORPUS",    "TOKEND_MAX_NUM_SEQS", "TOKEND"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        setenv(names[i], "1", 1);
+    settings_warn_environment(on_warning);
+    assert_contains(warned,
+                    "TOKEND_MAX_NUM_SEQ is no setting: did you mean TOKEND_MAX_NUM_SEQS?\n");
+    assert_contains(warned, "TOKEND_MODEL_LEN is no setting: did you mean TOKEND_MAX_MODEL_LEN?\n");
+    for (const char *p = strchr(warned, '\n'), *last = NULL; p; last = p, p = strchr(p + 1, '\n'))
+        assert_true(!last || !strchr(p + 1, '\n')); /* two lines */
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unsetenv(names[i]);
+    REFUSED("unknown flag --max-nun-seqs: did you mean --max-num-seqs; `tokend", "m",
+            "--max-nun-seqs", "4");
+    REFUSED("unknown flag --wild; `tokend", "m", "--wild");
+}
+
 static void a_switch_has_a_no_form(void **state)
 {
     struct settings s;
@@ -166,10 +219,13 @@ static void help_is_asked_for_anywhere(void **state)
 
 int main(void)
 {
+    unsetenv("TOKEND_MODEL"); /* what other tests are told so */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_are_those_of_the_table),
         cmocka_unit_test(flag_beats_environment_beats_file_beats_default),
         cmocka_unit_test(a_kubernetes_service_of_our_name_is_no_setting),
+        cmocka_unit_test(the_model_may_have_a_flag),
+        cmocka_unit_test(misspelt_names_are_told_the_nearest),
         cmocka_unit_test(a_switch_has_a_no_form),
         cmocka_unit_test(bad_values_name_the_flag_and_what_would_be_right),
         cmocka_unit_test(listening_beyond_loopback_needs_a_key_or_consent),
