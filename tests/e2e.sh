@@ -16,5 +16,5 @@ end_to_end() {
     shift
     TOKEND_PROGRAM=$build/tokend TOKEND_HTTP_TOY=$build/tests/http_toy \
         TOKEND_TEST_GOLDEN=$build/tests/test_golden \
-        tests/.venv/bin/python -m pytest -q -p no:cacheprovider tests/e2e "$@"
+        tests/.venv/bin/python -m pytest -q -rs -p no:cacheprovider tests/e2e "$@"
 }

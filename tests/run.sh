@@ -16,5 +16,6 @@ export TOKEND_MODEL
 TOKEND_MODEL=$(bash config/model.sh)
 
 suite "unit tests" meson test -C "$build" --print-errorlogs
+note_skipped "$build/meson-logs/testlog.txt"
 suite "end to end" end_to_end "$build" "$@"
 close_counts
