@@ -3,6 +3,7 @@
 #ifndef TOKEND_GGUF_FILE_H
 #define TOKEND_GGUF_FILE_H
 
+#include "file_map.h"
 #include "gguf.h"
 
 struct gguf_key {
@@ -30,7 +31,7 @@ struct gguf {
     char shown_path[128]; /* for messages: the tail of a long path */
     const unsigned char *bytes;
     uint64_t size;
-    bool mapped;
+    struct file_map map; /* of bytes, where they are a file's */
     struct gguf_key *keys;
     struct gguf_tensor *tensors;
     uint64_t n_keys, n_tensors;

@@ -1,40 +1,67 @@
 #include "model_file.h"
 
 #include <stdlib.h>
+#include <sys/stat.h>
+
+#include "hf_dir.h"
+#include "model_path.h"
 
 struct model_file {
+    char *path;
+    struct hf_dir *hf; /* or: */
     struct gguf *gguf;
     struct model_spec spec;
     struct err spec_error; /* ERR_NONE: spec is filled */
     struct weights *weights;
+    struct generation_defaults defaults;
 };
 
-static struct model_file *open_gguf(struct gguf *g, struct err *e)
+static bool take_gguf(struct model_file *f, struct gguf *g, struct err *e)
 {
-    struct model_file *f = g ? calloc(1, sizeof *f) : NULL;
-    if (!f) {
-        if (g)
-            err_set(e, ERR_MEMORY, "no memory to open a model");
-        gguf_close(g);
-        return NULL;
-    }
     f->gguf = g;
-    if (!gguf_join_parts(g, e) || !(f->weights = weights_open_gguf(g, e))) {
-        model_file_close(f);
-        return NULL;
-    }
+    if (!g || !gguf_join_parts(g, e) || !(f->weights = weights_open_gguf(g, e)))
+        return false;
     model_spec_from_gguf(g, &f->spec, &f->spec_error);
+    return true;
+}
+
+static bool open_path(struct model_file *f, const char *model, struct err *e)
+{
+    struct stat st;
+    f->path = model_path_find(model, e);
+    if (!f->path)
+        return false;
+    if (stat(f->path, &st) == 0 && S_ISDIR(st.st_mode))
+        return (f->hf = hf_dir_open(f->path, e));
+    return take_gguf(f, gguf_open(f->path, e), e);
+}
+
+static struct model_file *new_file(struct err *e)
+{
+    struct model_file *f = calloc(1, sizeof *f);
+    if (!f)
+        err_set(e, ERR_MEMORY, "no memory to open a model");
     return f;
+}
+
+static struct model_file *or_close(struct model_file *f, bool ok)
+{
+    if (ok)
+        return f;
+    model_file_close(f);
+    return NULL;
 }
 
 struct model_file *model_file_open(const char *path, struct err *e)
 {
-    return open_gguf(gguf_open(path, e), e);
+    struct model_file *f = new_file(e);
+    return f ? or_close(f, open_path(f, path, e)) : NULL;
 }
 
 struct model_file *model_file_open_memory(const void *bytes, size_t n, struct err *e)
 {
-    return open_gguf(gguf_open_memory(bytes, n, e), e);
+    struct model_file *f = new_file(e);
+    return f ? or_close(f, take_gguf(f, gguf_open_memory(bytes, n, e), e)) : NULL;
 }
 
 void model_file_close(struct model_file *f)
@@ -43,11 +70,20 @@ void model_file_close(struct model_file *f)
         return;
     weights_close(f->weights);
     gguf_close(f->gguf);
+    hf_dir_close(f->hf);
+    free(f->path);
     free(f);
+}
+
+const char *model_file_path(const struct model_file *f)
+{
+    return f->path;
 }
 
 const struct model_spec *model_file_spec(const struct model_file *f, struct err *e)
 {
+    if (f->hf)
+        return hf_dir_spec(f->hf, e);
     if (f->spec_error.code == ERR_NONE)
         return &f->spec;
     if (e)
@@ -57,11 +93,15 @@ const struct model_spec *model_file_spec(const struct model_file *f, struct err 
 
 const struct weights *model_file_weights(const struct model_file *f, struct err *e)
 {
-    (void)e;
-    return f->weights;
+    return f->hf ? hf_dir_weights(f->hf, e) : f->weights;
 }
 
 const struct gguf *model_file_gguf(const struct model_file *f)
 {
     return f->gguf;
+}
+
+const struct generation_defaults *model_file_defaults(const struct model_file *f)
+{
+    return f->hf ? hf_dir_defaults(f->hf) : &f->defaults;
 }

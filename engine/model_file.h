@@ -1,11 +1,13 @@
 /* model_file.h: a model by path: what it is, its weights, and what lies beside them.
  *
- * A GGUF file, or the first of a split set. Opening reads headers only (the rest is mapped), and
- * fails where there is nothing to open. A model that we cannot compute opens, too, for `inspect`:
- * its spec or its weights then say why not. Thread-free after opening. */
+ * A GGUF file (or the first of a split set), a Hugging Face directory, or a name of the hub that
+ * this machine's cache holds. Opening reads headers only (the rest is mapped), and fails where
+ * there is nothing to open. A model that we cannot compute opens, too, for `inspect`: its spec or
+ * its weights then say why not. Thread-free after opening. */
 #ifndef TOKEND_MODEL_FILE_H
 #define TOKEND_MODEL_FILE_H
 
+#include "generation_defaults.h"
 #include "model_spec.h"
 #include "weights.h"
 
@@ -16,11 +18,16 @@ struct model_file *model_file_open(const char *path, struct err *e);
 struct model_file *model_file_open_memory(const void *bytes, size_t n, struct err *e);
 void model_file_close(struct model_file *); /* NULL is fine */
 
+/* Where it lies: what was named, or a directory of the hub's cache. NULL: in memory. */
+const char *model_file_path(const struct model_file *);
+/* The GGUF file, or NULL: it is none. */
+const struct gguf *model_file_gguf(const struct model_file *);
+
 /* NULL and *e: not a model that we compute, and why. */
 const struct model_spec *model_file_spec(const struct model_file *, struct err *e);
 const struct weights *model_file_weights(const struct model_file *, struct err *e);
 
-/* The GGUF file, or NULL: it is none. */
-const struct gguf *model_file_gguf(const struct model_file *);
+/* generation_config.json's */
+const struct generation_defaults *model_file_defaults(const struct model_file *);
 
 #endif

@@ -1,0 +1,59 @@
+#include "file_map.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct file_shown file_map_shown(const char *path)
+{
+    struct file_shown s;
+    const size_t n = strlen(path), room = sizeof s.text - 1;
+    if (n <= room)
+        memcpy(s.text, path, n + 1);
+    else
+        snprintf(s.text, sizeof s.text, "...%s", path + n - (room - 3));
+    return s;
+}
+
+static bool map_fd(struct file_map *m, int fd, const char *path, const char *expected,
+                   struct err *e)
+{
+    const struct file_shown shown = file_map_shown(path);
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return err_errno(e, "cannot examine %s", shown.text);
+    if (S_ISDIR(st.st_mode))
+        return err_set(e, ERR_INVALID, "%s is a directory, expected %s", shown.text, expected);
+    if (!S_ISREG(st.st_mode))
+        return err_set(e, ERR_INVALID, "%s is not a regular file, expected %s", shown.text,
+                       expected);
+    if (st.st_size == 0)
+        return err_set(e, ERR_INVALID, "%s is empty, expected %s", shown.text, expected);
+    void *bytes = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (bytes == MAP_FAILED)
+        return err_errno(e, "cannot map %s", shown.text);
+    m->bytes = bytes;
+    m->size = (uint64_t)st.st_size;
+    return true;
+}
+
+bool file_map_open(struct file_map *m, const char *path, const char *expected, struct err *e)
+{
+    *m = (struct file_map){0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hang us */
+    if (fd < 0)
+        return err_errno(e, "cannot open %s", file_map_shown(path).text);
+    bool ok = map_fd(m, fd, path, expected, e);
+    close(fd);
+    return ok;
+}
+
+void file_map_close(struct file_map *m)
+{
+    if (m->bytes)
+        munmap((void *)m->bytes, m->size);
+    *m = (struct file_map){0};
+}

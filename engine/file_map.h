@@ -1,0 +1,26 @@
+/* file_map.h: a whole file in memory, read-only: mapped, or read where it is small. */
+#ifndef TOKEND_FILE_MAP_H
+#define TOKEND_FILE_MAP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "err.h"
+
+struct file_map {
+    const unsigned char *bytes;
+    uint64_t size;
+};
+
+/* `expected` ("a GGUF file") is for messages. Only regular files that are not empty: nothing can
+ * make it wait. */
+bool file_map_open(struct file_map *, const char *path, const char *expected, struct err *e);
+void file_map_close(struct file_map *); /* a zeroed one is fine */
+
+/* A path for messages: the tail of a long one. */
+struct file_shown {
+    char text[128];
+};
+struct file_shown file_map_shown(const char *path);
+
+#endif

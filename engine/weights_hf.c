@@ -1,0 +1,318 @@
+#include "weights_hf.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hf_names.h"
+#include "hf_unread.h"
+#include "weights_impl.h"
+
+struct hf_weights {
+    struct weights base;
+    struct hf_names names;
+    const struct model_spec *spec;
+    char dir[128]; /* for messages */
+    uint64_t elems, bytes;
+};
+
+static const struct hf_weights *of(const struct weights *w)
+{
+    return (const struct hf_weights *)w;
+}
+
+/* What is asked for, and where it lies. */
+struct query {
+    const struct hf_weights *w;
+    const char *name;
+    int expert;
+    int64_t rows, cols;
+    struct hf_source src;
+    struct weight_view *out;
+    struct err *e;
+};
+
+/* --- shapes --- */
+
+static bool wrong_shape(const struct query *q, int n, const int64_t *want)
+{
+    char is[96], should[96];
+    int at = 0;
+    for (int i = 0; i < q->src.t->n_dims; i++)
+        at += snprintf(is + at, sizeof is - (size_t)at, "%s%" PRId64, i ? ", " : "",
+                       q->src.t->dims[i]);
+    if (q->src.t->n_dims == 0)
+        is[0] = '\0';
+    at = 0;
+    for (int i = 0; i < n; i++)
+        at +=
+            snprintf(should + at, sizeof should - (size_t)at, "%s%" PRId64, i ? ", " : "", want[i]);
+    return err_set(q->e, ERR_INVALID, "%s: tensor \"%s\" has the shape [%s], expected [%s]",
+                   q->w->dir, q->src.t->name, is, should);
+}
+
+/* dims of 1 in front do not matter, as of a vector's [1, n] */
+static bool has_shape(const struct query *q, int n, const int64_t *want)
+{
+    const struct st_tensor *t = q->src.t;
+    for (int i = t->n_dims, k = n; i > 0 || k > 0; i--, k--)
+        if ((i > 0 ? t->dims[i - 1] : 1) != (k > 0 ? want[k - 1] : 1))
+            return wrong_shape(q, n, want);
+    return true;
+}
+
+static bool has_matrix(const struct query *q, int64_t rows, int64_t cols)
+{
+    const int64_t want[2] = {rows, cols};
+    return rows == 1 ? has_shape(q, 1, want + 1) : has_shape(q, 2, want);
+}
+
+static bool has_stack(const struct query *q, int64_t a, int64_t b)
+{
+    const int64_t want[3] = {q->w->spec->n_experts, a, b};
+    return has_shape(q, 3, want);
+}
+
+/* --- making views --- */
+
+static bool set_type(const struct query *q)
+{
+    if (!q->src.t->known)
+        return err_set(q->e, ERR_UNSUPPORTED,
+                       "%s: tensor \"%s\" is of type %s, which is not supported here", q->w->dir,
+                       q->src.t->name, q->src.t->type);
+    q->out->dtype = q->src.t->dtype;
+    return true;
+}
+
+static const char *bytes_of_tensor(const struct query *q)
+{
+    return q->src.t->data;
+}
+
+/* The view begins `elem` elements into the tensor. */
+static bool point_at(const struct query *q, int64_t elem)
+{
+    if (!set_type(q))
+        return false;
+    q->out->data = bytes_of_tensor(q) + elem * (q->src.t->bits / 8);
+    return true;
+}
+
+static void *own(const struct query *q, size_t bytes)
+{
+    q->out->data = q->out->owned = malloc(bytes ? bytes : 1);
+    if (!q->out->owned)
+        err_set(q->e, ERR_MEMORY, "%s: no memory to rearrange tensor \"%s\"", q->w->dir,
+                q->src.t->name);
+    return q->out->owned;
+}
+
+/* Of q, k and v in one tensor. */
+static bool view_qkv(const struct query *q)
+{
+    const struct model_spec *s = q->w->spec;
+    const int64_t n[3] = {(int64_t)s->n_heads * s->head_dim, (int64_t)s->n_kv_heads * s->head_dim,
+                          (int64_t)s->n_kv_heads * s->head_dim};
+    const int64_t before = q->src.slot == 0 ? 0 : q->src.slot == 1 ? n[0] : n[0] + n[1];
+    const int64_t all = n[0] + n[1] + n[2];
+    const bool vector = q->rows == 1;
+    return has_matrix(q, vector ? 1 : all, vector ? all : q->cols) &&
+           point_at(q, vector ? before : before * q->cols);
+}
+
+static bool view_halves(const struct query *q)
+{
+    const bool vector = q->rows == 1;
+    return has_matrix(q, vector ? 1 : 2 * q->rows, vector ? 2 * q->cols : q->cols) &&
+           point_at(q, q->src.slot * (vector ? q->cols : q->rows * q->cols));
+}
+
+static bool view_stack(const struct query *q)
+{
+    const int halves = q->src.layout == HF_STACK_HALVES ? 2 : 1;
+    return has_stack(q, halves * q->rows, q->cols) &&
+           point_at(q, (q->expert * halves + q->src.slot) * q->rows * q->cols);
+}
+
+/* dst[r * cols + c] = src[c * stride + r * step]: columns of a wider matrix become rows, in tiles
+ * that stay in cache. */
+static void transpose(char *dst, const char *src, int64_t rows, int64_t cols, int64_t stride,
+                      int64_t step, size_t elem)
+{
+    enum { TILE = 32 };
+    for (int64_t r0 = 0; r0 < rows; r0 += TILE)
+        for (int64_t c = 0; c < cols; c++)
+            for (int64_t r = r0; r < rows && r < r0 + TILE; r++)
+                memcpy(dst + (size_t)(r * cols + c) * elem,
+                       src + (size_t)(c * stride + r * step) * elem, elem);
+}
+
+static bool view_transposed(const struct query *q)
+{
+    const int64_t step = q->src.layout == HF_STACK_T_PAIRS ? 2 : 1, stride = step * q->rows;
+    const size_t elem = (size_t)q->src.t->bits / 8;
+    if (!has_stack(q, q->cols, stride) || !set_type(q) ||
+        !own(q, (size_t)q->rows * (size_t)q->cols * elem))
+        return false;
+    const char *src = bytes_of_tensor(q) + (size_t)(q->expert * q->cols * stride) * elem;
+    transpose(q->out->owned, src + (size_t)q->src.slot * elem, q->rows, q->cols, stride, step,
+              elem);
+    return true;
+}
+
+static bool view_pairs(const struct query *q)
+{
+    const size_t elem = (size_t)q->src.t->bits / 8;
+    if (!has_matrix(q, q->rows, 2 * q->cols) || !set_type(q) ||
+        !own(q, (size_t)q->rows * (size_t)q->cols * elem))
+        return false;
+    for (int64_t i = 0; i < q->rows * q->cols; i++)
+        memcpy((char *)q->out->owned + (size_t)i * elem,
+               bytes_of_tensor(q) + (size_t)(2 * i + q->src.slot) * elem, elem);
+    return true;
+}
+
+/* A tensor for each row: the norms of single heads. */
+static bool view_heads(const struct query *q)
+{
+    const size_t row = (size_t)q->cols * ((size_t)q->src.t->bits / 8);
+    if (!set_type(q) || !own(q, (size_t)q->rows * row))
+        return false;
+    struct query one = *q;
+    for (int64_t i = 0; i < q->rows; i++) {
+        one.src.t = hf_source_head(&q->w->names, &q->src, (int)i);
+        if (!one.src.t || !one.src.t->known || one.src.t->dtype != q->out->dtype)
+            return err_set(q->e, ERR_NOT_FOUND,
+                           "%s: tensor \"%s\" is missing for number %" PRId64
+                           ", or not of the type of the first",
+                           q->w->dir, q->src.name, i);
+        if (!has_matrix(&one, 1, q->cols))
+            return false;
+        memcpy((char *)q->out->owned + (size_t)i * row, one.src.t->data, row);
+    }
+    return true;
+}
+
+static bool view(const struct query *q)
+{
+    switch (q->src.layout) {
+    case HF_WHOLE:
+        return has_matrix(q, q->rows, q->cols) && point_at(q, 0);
+    case HF_QKV:
+        return view_qkv(q);
+    case HF_HALVES:
+        return view_halves(q);
+    case HF_STACK:
+    case HF_STACK_HALVES:
+        return view_stack(q);
+    case HF_STACK_T:
+    case HF_STACK_T_PAIRS:
+        return view_transposed(q);
+    case HF_PAIRS:
+        return view_pairs(q);
+    case HF_MXFP4:
+    case HF_MXFP4_PAIRS:
+        return err_set(q->e, ERR_UNSUPPORTED, "%s: MXFP4 experts are not supported", q->w->dir);
+    case HF_HEADS:
+        return view_heads(q);
+    }
+    return false;
+}
+
+/* Gemma's norms multiply by 1 + w. */
+static bool add_one(const struct query *q)
+{
+    struct weight_view *v = q->out;
+    const int64_t n = v->rows * v->cols;
+    float *f = malloc((size_t)n * sizeof *f);
+    if (!f)
+        return err_set(q->e, ERR_MEMORY, "no memory for tensor %s", q->name);
+    dtype_to_f32(v->dtype, v->data, f, n);
+    for (int64_t i = 0; i < n; i++)
+        f[i] += 1;
+    free(v->owned);
+    v->data = v->owned = f;
+    v->dtype = DTYPE_F32;
+    return true;
+}
+
+/* --- the functions of weights.h --- */
+
+static bool get(const struct weights *w, const char *name, int expert, int64_t rows, int64_t cols,
+                struct weight_view *out, struct err *e)
+{
+    struct query q = {of(w), name, expert, rows, cols, .out = out, .e = e};
+    if (!hf_source_find(&q.w->names, name, expert, &q.src))
+        return err_set(e, ERR_NOT_FOUND, "%s: no tensor for %.100s", q.w->dir, name);
+    out->rows = rows;
+    out->cols = cols;
+    snprintf(out->what, sizeof out->what, "%s", q.src.t->name);
+    return view(&q) && (!q.w->names.arch->plus_one || !strstr(name, "norm") || add_one(&q));
+}
+
+static bool has(const struct weights *w, const char *name)
+{
+    struct hf_source src;
+    return hf_source_find(&of(w)->names, name, -1, &src);
+}
+
+static bool dtype_of(const struct weights *w, const char *name, enum dtype *out)
+{
+    struct hf_source src;
+    if (!hf_source_find(&of(w)->names, name, -1, &src) || !src.t->known)
+        return false;
+    *out = src.t->dtype;
+    return true;
+}
+
+static bool all_f32(const struct weights *w)
+{
+    const struct hf_shards *s = of(w)->names.shards;
+    for (size_t i = 0; i < hf_shards_n(s); i++) {
+        const struct st_tensor *t = hf_shards_at(s, i);
+        if (t->n_dims > 1 && !(t->known && t->dtype == DTYPE_F32))
+            return false;
+    }
+    return true;
+}
+
+static uint64_t bytes_of(const struct weights *w)
+{
+    return of(w)->bytes;
+}
+
+static void close_weights(struct weights *w)
+{
+    free(w);
+}
+
+static const struct weights_kind hf_kind = {has, get, dtype_of, all_f32, bytes_of, close_weights};
+
+uint64_t weights_hf_elems(const struct weights *w)
+{
+    return of(w)->elems;
+}
+
+struct weights *weights_open_hf(const struct hf_shards *shards, const char *dir,
+                                const struct hf_arch *arch, const struct model_spec *spec,
+                                struct err *e)
+{
+    int64_t rows;
+    struct hf_weights *w = calloc(1, sizeof *w);
+    if (!w) {
+        err_set(e, ERR_MEMORY, "no memory to open the tensors");
+        return NULL;
+    }
+    w->base.kind = &hf_kind;
+    w->names.shards = shards;
+    w->names.arch = arch;
+    w->spec = spec;
+    memcpy(w->dir, file_map_shown(dir).text, sizeof w->dir);
+    if (hf_find_embedding(shards, w->names.prefix, &rows, e) &&
+        hf_count_read(&w->names, spec, w->dir, &w->elems, &w->bytes, e))
+        return &w->base;
+    free(w);
+    return NULL;
+}
