@@ -33,6 +33,19 @@ static inline void rig_wake(void *arg)
     sem_post(&((struct rig *)arg)->news);
 }
 
+/* Of a model's path. */
+static inline void rig_open_path(struct rig *r, const char *path, const struct engine_config *c)
+{
+    struct err e;
+    *r = (struct rig){0};
+    sem_init(&r->news, 0, 0);
+    r->file = model_file_open(path, &e);
+    if (r->file)
+        r->e = engine_open(c, r->file, rig_wake, r, &e);
+    if (!r->e)
+        fail_msg("%s", e.msg);
+}
+
 static inline void rig_open_bytes(struct rig *r, unsigned char *bytes, size_t n,
                                   const struct engine_config *c)
 {

@@ -1,0 +1,125 @@
+/* Golden models in Hugging Face directories: the corpus' models/NAME. */
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "test.h"
+
+#include "golden_rig.h"
+
+enum { MAX_CASES = 128 };
+
+struct corpus {
+    struct CMUnitTest cases[MAX_CASES];
+    int n;
+};
+
+/* Weights are float, and the reference computes in float32. */
+static const struct limits exact = {1e-3, "f32"}, rounded = {2e-2, "f16"};
+
+static json_t *read_golden(const char *dir)
+{
+    char path[4400];
+    json_error_t why;
+    snprintf(path, sizeof path, "%s/golden.json", dir);
+    json_t *golden = json_load_file(path, 0, &why);
+    if (!golden)
+        fail_msg("%s: %s", path, why.text);
+    return golden;
+}
+
+static void check_dir(const char *dir, const char *name, const json_t *prompts, int max_len,
+                      struct limits lim)
+{
+    struct engine_config c = golden_config(lim);
+    struct rig r;
+    c.max_model_len = max_len;
+    rig_open_path(&r, dir, &c);
+    check_golden(name, &r, prompts, lim);
+    rig_close(&r);
+}
+
+/* The reference turns by the short table up to the trained context, and by the long one beyond
+ * it; we, like other servers, choose by the longest text that is allowed. */
+static void check_longrope(const char *dir, const char *name, const json_t *golden)
+{
+    json_t *brief = json_array();
+    size_t i;
+    json_t *p;
+    json_array_foreach(json_object_get(golden, "prompts"), i, p)
+    {
+        const char *which = json_string_value(json_object_get(p, "rope_factors"));
+        if (which && strcmp(which, "short") == 0)
+            json_array_append(brief, p);
+    }
+    check_dir(dir, name, brief, 128, exact);
+    check_dir(dir, name, json_object_get(golden, "prompts_long_always"), 0, exact);
+    json_decref(brief);
+}
+
+/* What this build cannot compute yet. */
+static bool is_unsupported(const char *name)
+{
+    static const char *const parts[] = {"moe", "gpt_oss", "mixtral"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (strstr(name, parts[i]))
+            return true;
+    return false;
+}
+
+static void a_directory_gives_the_golden_numbers(void **state)
+{
+    const char *name = *state;
+    char dir[4200];
+    if (is_unsupported(name)) {
+        printf("SKIPPED: %s is not supported yet\n", name);
+        skip();
+    }
+    snprintf(dir, sizeof dir, "%s/models/%s", test_corpus(), name);
+    json_t *golden = read_golden(dir);
+    if (json_object_get(golden, "prompts_long_always"))
+        check_longrope(dir, name, golden);
+    else {
+        check_dir(dir, name, json_object_get(golden, "prompts"), 0, exact);
+        check_dir(dir, name, json_object_get(golden, "prompts"), 0, rounded);
+    }
+    json_decref(golden);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct CMUnitTest *)a)->name, ((const struct CMUnitTest *)b)->name);
+}
+
+static void find_cases(struct corpus *c)
+{
+    char path[4200];
+    snprintf(path, sizeof path, "%s/models", test_corpus());
+    DIR *dir = opendir(path);
+    for (struct dirent *d; dir && (d = readdir(dir)) && c->n < MAX_CASES;) {
+        if (d->d_name[0] == '.')
+            continue;
+        char *name = strdup(d->d_name);
+        c->cases[c->n++] = (struct CMUnitTest){
+            .name = name,
+            .test_func = a_directory_gives_the_golden_numbers,
+            .initial_state = name,
+        };
+    }
+    if (dir)
+        closedir(dir);
+    qsort(c->cases, (size_t)c->n, sizeof *c->cases, by_name);
+    if (c->n == 0)
+        printf("SKIPPED: no golden models in %s (set TOKEND_CORPUS)\n", path);
+}
+
+int main(void)
+{
+    struct corpus c = {.n = 0};
+    find_cases(&c);
+    int failed = c.n ? _cmocka_run_group_tests("corpus", c.cases, (size_t)c.n, NULL, NULL) : 0;
+    for (int i = 0; i < c.n; i++)
+        free(c.cases[i].initial_state);
+    return failed;
+}
