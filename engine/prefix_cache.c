@@ -34,6 +34,7 @@ struct prefix_cache {
     struct node *nodes;       /* [n_pages + 1] */
     int32_t *tokens;          /* [n_pages][block_size] */
     unsigned char *hash_text; /* [sizeof(struct hash_head) + block_size * 4], scratch */
+    uint64_t version;         /* see prefix_cache_version */
     struct list lru;          /* unreferenced nodes, least recently used first */
 };
 
@@ -212,6 +213,7 @@ static void link_node(struct prefix_cache *c, prefix_node n)
         c->nodes[parent->first_child].prev_sibling = n;
     parent->first_child = n;
     node->state = NODE_LINKED;
+    c->version++;
 }
 
 /* Takes a leaf out of tree and table. */
@@ -228,6 +230,7 @@ static void unlink_node(struct prefix_cache *c, prefix_node n)
         c->nodes[node->next_sibling].prev_sibling = node->prev_sibling;
     node->parent = PREFIX_NONE;
     node->state = NODE_DETACHED;
+    c->version++;
 }
 
 /* The end of a detached node without users. */
@@ -258,6 +261,11 @@ prefix_node prefix_cache_insert(struct prefix_cache *c, prefix_node parent, stru
     return n;
 }
 
+uint64_t prefix_cache_version(const struct prefix_cache *c)
+{
+    return c->version;
+}
+
 int32_t prefix_cache_page(const struct prefix_cache *c, prefix_node n)
 {
     CHECK(n != PREFIX_ROOT);
@@ -283,6 +291,7 @@ int32_t prefix_cache_use(struct prefix_cache *c, prefix_node n)
 static void on_used(void *cache, int32_t page)
 {
     struct prefix_cache *c = cache;
+    c->version++;
     list_remove(&c->nodes[page + 1].lru);
 }
 
@@ -290,6 +299,7 @@ static void on_unused(void *cache, int32_t page)
 {
     struct prefix_cache *c = cache;
     struct node *node = &c->nodes[page + 1];
+    c->version++;
     if (node->state == NODE_DETACHED)
         free_node(c, page + 1);
     else

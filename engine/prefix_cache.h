@@ -44,6 +44,9 @@ void prefix_cache_free(struct prefix_cache *); /* NULL is fine; forgets all page
 prefix_node prefix_cache_find(const struct prefix_cache *, prefix_node parent, struct prefix_key,
                               const int32_t *tokens);
 int32_t prefix_cache_page(const struct prefix_cache *, prefix_node);
+/* A number that changes whenever another page can be found, one cannot any more, or a known page
+ * comes into use or out of it: equal numbers mean that equal look-ups have equal results. */
+uint64_t prefix_cache_version(const struct prefix_cache *);
 /* Takes a reference on the node's page for a sequence, so that the node counts as used until
  * that goes (page_pool_unref). */
 int32_t prefix_cache_use(struct prefix_cache *, prefix_node);

@@ -3,6 +3,12 @@
 #include "check.h"
 #include "page_claims.h"
 
+/* What admission would find: pages, those of them that nobody uses now, and the last one. */
+struct found {
+    int n_pages, n_unused;
+    prefix_node node;
+};
+
 struct scheduler {
     struct scheduler_config cfg;
     struct page_pool *pool;
@@ -21,6 +27,14 @@ struct scheduler {
     int budget;           /* tokens left */
     bool preempted;
     struct page_claims *claims;
+
+    /* The last look-up of who waits first, which is asked for at every step until there are pages;
+     * valid while the cache has its version and the sequence waits. */
+    struct {
+        bool valid;
+        uint64_t serial, version;
+        struct found found;
+    } looked_up;
 
     int32_t *counts; /* [pages] scratch of the recounts, zero in between */
 };
@@ -107,6 +121,8 @@ static void insert_ordered(struct list *l, struct sequence *seq)
 static void enqueue(struct scheduler *s, struct sequence *seq)
 {
     sequence_set_state(seq, SEQ_WAITING);
+    if (s->looked_up.serial == seq->serial)
+        s->looked_up.valid = false; /* it may have more tokens by now */
     insert_ordered(&s->waiting, seq);
     s->n_waiting++;
 }
@@ -295,27 +311,32 @@ static void adopt_pages(struct scheduler *s, struct sequence *seq)
     s->stats.prefix_hit_tokens += (uint64_t)gained;
 }
 
-/* What admission would find: pages, those of them that nobody uses now, and whether the next
- * one is being computed. */
-struct found {
-    int n_pages, n_unused;
-    bool next_claimed;
-};
-
 static struct found look_up(const struct scheduler *s, const struct sequence *seq)
 {
-    struct found f = {0};
-    prefix_node node = PREFIX_ROOT, next;
-    for (; can_adopt(s, seq, f.n_pages); f.n_pages++, node = next) {
-        const int32_t *tokens = page_tokens(s, seq, f.n_pages);
-        next = prefix_cache_find(s->cache, node, seq->key, tokens);
-        if (next == PREFIX_NONE) {
-            f.next_claimed = page_claims_has(s->claims, node, seq->key, tokens);
+    struct found f = {.node = PREFIX_ROOT};
+    while (can_adopt(s, seq, f.n_pages)) {
+        prefix_node next =
+            prefix_cache_find(s->cache, f.node, seq->key, page_tokens(s, seq, f.n_pages));
+        if (next == PREFIX_NONE)
             break;
-        }
         f.n_unused += page_pool_refs(s->pool, prefix_cache_page(s->cache, next)) == 0;
+        f.node = next;
+        f.n_pages++;
     }
     return f;
+}
+
+static struct found look_up_again(struct scheduler *s, const struct sequence *seq)
+{
+    uint64_t version = prefix_cache_version(s->cache);
+    if (!s->looked_up.valid || s->looked_up.serial != seq->serial ||
+        s->looked_up.version != version) {
+        s->looked_up.found = look_up(s, seq);
+        s->looked_up.serial = seq->serial;
+        s->looked_up.version = version;
+        s->looked_up.valid = true;
+    }
+    return s->looked_up.found;
 }
 
 static bool next_page_is_claimed(const struct scheduler *s, const struct sequence *seq)
@@ -404,18 +425,21 @@ static int reserve_for(const struct sequence *seq, int n_pages)
 }
 
 /* True when nothing runs: then all pages are unused, and every sequence fits alone. */
-static bool has_room(const struct scheduler *s, const struct sequence *seq)
+static bool has_room(struct scheduler *s, const struct sequence *seq)
 {
     int room = page_pool_n_free(s->pool) + page_pool_n_cached(s->pool);
     for (struct list_node *at = list_first(&s->running); at; at = list_next(&s->running, at))
         room -= reserve_for(seq_of(at), seq_of(at)->n_pages);
     if (room <= 0)
         return false;
-    struct found f = look_up(s, seq);
+    struct found f = look_up_again(s, seq);
+    bool next_claimed =
+        can_adopt(s, seq, f.n_pages) &&
+        page_claims_has(s->claims, f.node, seq->key, page_tokens(s, seq, f.n_pages));
     int end = f.n_pages * s->cfg.block_size;
-    if (seq->n_preemptions > 0 || (!f.next_claimed && seq->n_tokens - end < s->budget))
+    if (seq->n_preemptions > 0 || (!next_claimed && seq->n_tokens - end < s->budget))
         end = seq->n_tokens;
-    else if (!f.next_claimed)
+    else if (!next_claimed)
         end += s->budget;
     int n_pages = pages_for(s, end);
     return room >= f.n_unused + n_pages - f.n_pages + reserve_for(seq, n_pages);
@@ -597,8 +621,19 @@ static void check_running(const struct scheduler *s, const struct sequence *seq)
         CHECK(prefix_cache_page(s->cache, seq->node) == seq->pages[seq->n_entered - 1]);
 }
 
-static void check_waiting(const struct sequence *seq)
+static void check_looked_up(const struct scheduler *s, const struct sequence *seq)
 {
+    if (!s->looked_up.valid || s->looked_up.serial != seq->serial ||
+        s->looked_up.version != prefix_cache_version(s->cache))
+        return;
+    struct found f = look_up(s, seq);
+    CHECK(f.n_pages == s->looked_up.found.n_pages && f.n_unused == s->looked_up.found.n_unused);
+    CHECK(f.node == s->looked_up.found.node);
+}
+
+static void check_waiting(const struct scheduler *s, const struct sequence *seq)
+{
+    check_looked_up(s, seq);
     CHECK(seq->state == SEQ_WAITING);
     CHECK(seq->n_pages == 0 && seq->n_computed == 0 && seq->n_entered == 0);
     CHECK(seq->row < 0 && seq->node == PREFIX_ROOT);
@@ -619,7 +654,7 @@ void scheduler_check(const struct scheduler *s)
     for (struct list_node *at = list_first(&s->running); at; at = list_next(&s->running, at))
         check_running(s, seq_of(at));
     for (struct list_node *at = list_first(&s->waiting); at; at = list_next(&s->waiting, at))
-        check_waiting(seq_of(at));
+        check_waiting(s, seq_of(at));
     for (int i = 0; i < s->n_copies; i++)
         s->counts[s->copies[i].src]++;
     for (int32_t page = 0; page < page_pool_total(s->pool); page++) {
