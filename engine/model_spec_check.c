@@ -101,6 +101,11 @@ static bool check_numbers(const struct model_spec *s, struct err *e)
             (numbers[i].is == 0 && !numbers[i].may_be_0))
             return err_set(e, ERR_INVALID, "%s is %g, expected a number %s 0", numbers[i].what,
                            (double)numbers[i].is, numbers[i].may_be_0 ? "of at least" : "above");
+    /* What the forward pass makes of them (model.c) */
+    if (!isfinite(s->norm_eps / (s->residual_scale * s->residual_scale)) ||
+        !isfinite(s->embedding_scale / s->residual_scale))
+        return err_set(e, ERR_INVALID, "the scale of residuals is %g, which is too small",
+                       (double)s->residual_scale);
     if (!is_finite(&s->rope) || !is_finite(&s->rope_local) || !is_finite(&s->rope_long))
         return err_set(e, ERR_INVALID, "rotary frequencies are not finite numbers");
     return true;

@@ -2,141 +2,11 @@
 
 #include <math.h>
 
-#include "gguf_build.h"
 #include "test_data.h"
 
 #include "test.h"
 
-/* A model in the making: keys and tensors put into b come before the standard ones. */
-struct variant {
-    struct gguf_build b;
-    const char *without[6]; /* keys or tensors to leave out */
-    bool gemma;             /* a gemma3, not a llama */
-    uint32_t n_layers;      /* 0: 2 */
-};
-
-static bool left_out(const struct variant *v, const char *name)
-{
-    for (size_t i = 0; i < 6 && v->without[i]; i++)
-        if (strcmp(v->without[i], name) == 0)
-            return true;
-    return false;
-}
-
-static void std_u32(struct variant *v, const char *key, uint32_t value)
-{
-    if (!left_out(v, key))
-        build_u32(&v->b, key, value);
-}
-
-/* A key of the architecture's own */
-static void std_own(struct variant *v, const char *rest, uint32_t value)
-{
-    char key[96];
-    snprintf(key, sizeof key, "%s.%s", v->gemma ? "gemma3" : "llama", rest);
-    std_u32(v, key, value);
-}
-
-static void std_tensor(struct variant *v, const char *name, uint64_t d0, uint64_t d1)
-{
-    if (!left_out(v, name))
-        build_tensor(&v->b, name, d0, d1);
-}
-
-static void build_tokens(struct variant *v)
-{
-    static const char *const tokens[] = {"a", "<|eot_id|>", "<|im_end|>", "</s>",      "<|end|>",
-                                         "b", "c",          "d",          "<|weird|>", "e"};
-    static const int32_t types[] = {1, 3, 3, 3, 1, 1, 1, 1, 3, 1};
-    build_strings(&v->b, "tokenizer.ggml.tokens", 10, tokens);
-    build_array(&v->b, "tokenizer.ggml.token_type", GGUF_I32, 10, types, sizeof types);
-    std_u32(v, "tokenizer.ggml.eos_token_id", 8);
-    std_u32(v, "tokenizer.ggml.eot_token_id", 1);
-    std_u32(v, "tokenizer.ggml.eom_token_id", 4000000000u);
-}
-
-static void build_layer(struct variant *v, int layer)
-{
-    static const struct {
-        const char *part;
-        uint64_t d0, d1;
-    } parts[] = {
-        {"attn_norm.weight", 24, 0},     {"attn_q.weight", 24, 24},
-        {"attn_k.weight", 24, 12},       {"attn_v.weight", 24, 12},
-        {"attn_output.weight", 24, 24},  {"ffn_norm.weight", 24, 0},
-        {"ffn_gate.weight", 24, 40},     {"ffn_up.weight", 24, 40},
-        {"ffn_down.weight", 40, 24},     {"attn_q_norm.weight", 6, 0},
-        {"attn_k_norm.weight", 6, 0},    {"post_attention_norm.weight", 24, 0},
-        {"post_ffw_norm.weight", 24, 0},
-    };
-    for (size_t i = 0; i < (v->gemma ? 13 : 9); i++) {
-        char name[64];
-        snprintf(name, sizeof name, "blk.%d.%s", layer, parts[i].part);
-        std_tensor(v, name, parts[i].d0, parts[i].d1);
-    }
-}
-
-/* A llama or gemma3 of 2 layers, 24 wide, with 4 heads of 6, 2 of them key-value, and 10 tokens. */
-static void build_model(struct variant *v)
-{
-    const uint32_t n_layers = v->n_layers ? v->n_layers : 2;
-    const char *epsilon = v->gemma ? "gemma3.attention.layer_norm_rms_epsilon"
-                                   : "llama.attention.layer_norm_rms_epsilon";
-    if (!left_out(v, "general.architecture"))
-        build_str(&v->b, "general.architecture", v->gemma ? "gemma3" : "llama");
-    std_own(v, "block_count", n_layers);
-    std_own(v, "context_length", 128);
-    std_own(v, "embedding_length", 24);
-    std_own(v, "feed_forward_length", 40);
-    std_own(v, "attention.head_count", 4);
-    std_own(v, "attention.head_count_kv", 2);
-    if (v->gemma)
-        std_own(v, "attention.sliding_window", 64);
-    if (!left_out(v, epsilon))
-        build_f32(&v->b, epsilon, 1e-5f);
-    if (!left_out(v, "tokenizer"))
-        build_tokens(v);
-    std_tensor(v, "token_embd.weight", 24, 10);
-    std_tensor(v, "output_norm.weight", 24, 0);
-    std_tensor(v, "output.weight", 24, 10);
-    for (uint32_t i = 0; i < n_layers; i++)
-        build_layer(v, (int)i);
-}
-
-/* Opens what was built; the file lives as long as v->b. */
-static struct gguf *open_variant(struct variant *v)
-{
-    struct err e;
-    build_model(v);
-    struct gguf *g = build_open(&v->b, &e);
-    if (!g)
-        fail_msg("%s", e.msg);
-    return g;
-}
-
-static void accepted(struct variant *v, struct model_spec *s)
-{
-    struct err e;
-    struct gguf *g = open_variant(v);
-    if (!model_spec_from_gguf(g, s, &e))
-        fail_msg("%s", e.msg);
-    gguf_close(g);
-    build_free(&v->b);
-}
-
-static void refused(struct variant *v, enum err_code code, const char *part)
-{
-    struct err e = {0};
-    struct model_spec s;
-    struct gguf *g = open_variant(v);
-    assert_false(model_spec_from_gguf(g, &s, &e));
-    assert_contains(e.msg, part);
-    assert_contains(e.msg, "(memory): ");
-    assert_int_equal(e.code, code);
-    gguf_close(g);
-    build_free(&v->b);
-    memset(v, 0, sizeof *v);
-}
+#include "spec_rig.h"
 
 /* As refused, with the standard key replaced. */
 static void refused_u32(const char *key, uint32_t value, const char *part)
@@ -154,14 +24,6 @@ static void refused_f32(const char *key, float value, const char *part)
 }
 
 /* --- what is right --- */
-
-/* Pair i turns by theta^(-2i / n_dims) / factor. */
-static void assert_turns(const struct rope_spec *r, int pair, double theta, double factor)
-{
-    const double want = pow(theta, -2.0 * pair / r->n_dims) / factor;
-    if (!(fabs((double)r->inv_freq[pair] / want - 1) < 1e-6))
-        fail_msg("pair %d turns by %g, expected %g", pair, (double)r->inv_freq[pair], want);
-}
 
 static void a_llama_is_read_with_the_defaults_of_what_it_leaves_out(void **state)
 {
@@ -258,7 +120,7 @@ static void assert_windows(const struct model_spec *s, const char *windowed)
 
 static void a_gemma3_is_read_with_what_its_file_does_not_say(void **state)
 {
-    struct variant v = {.gemma = true, .n_layers = 6, .without = {"output.weight"}};
+    struct variant v = {.arch = "gemma3", .n_layers = 6, .without = {"output.weight"}};
     struct model_spec s;
     build_str(&v.b, "gemma3.rope.scaling.type", "linear");
     build_f32(&v.b, "gemma3.rope.scaling.factor", 8);
@@ -276,7 +138,7 @@ static void a_gemma3_is_read_with_what_its_file_does_not_say(void **state)
 
 static void a_gemma3_may_say_what_is_usually_known(void **state)
 {
-    struct variant v = {.gemma = true, .n_layers = 6};
+    struct variant v = {.arch = "gemma3", .n_layers = 6};
     struct model_spec s;
     build_u32(&v.b, "gemma3.attention.sliding_window_pattern", 3);
     build_f32(&v.b, "gemma3.rope.freq_base_swa", 500);
@@ -290,7 +152,8 @@ static void a_gemma3_may_say_what_is_usually_known(void **state)
 /* Its query_pre_attn_scalar is n_embd / n_heads, which no key says. */
 static void the_largest_gemma3_scales_scores_by_its_width(void **state)
 {
-    struct variant v = {.gemma = true, .n_layers = 62, .without = {"gemma3.attention.head_count"}};
+    struct variant v = {
+        .arch = "gemma3", .n_layers = 62, .without = {"gemma3.attention.head_count"}};
     struct model_spec s;
     build_u32(&v.b, "gemma3.attention.head_count", 2);
     build_u32(&v.b, "gemma3.attention.key_length", 6);
@@ -357,7 +220,7 @@ static void other_architectures_are_refused_by_name(void **state)
 static void features_that_we_do_not_compute_are_refused_by_name(void **state)
 {
     static const uint32_t heads[] = {4, 2};
-    struct variant v = {.gemma = true};
+    struct variant v = {.arch = "gemma3"};
     build_u32(&v.b, "gemma3.expert_count", 8);
     refused(&v, ERR_UNSUPPORTED, "a mixture of experts (gemma3.expert_count is 8)");
     v.without[0] = "llama.attention.head_count";
@@ -392,11 +255,11 @@ static void what_a_gemma3_must_have_is_missed_by_name(void **state)
     static const char *const tensors[] = {"blk.1.attn_q_norm.weight", "blk.0.attn_k_norm.weight",
                                           "blk.1.post_attention_norm.weight",
                                           "blk.0.post_ffw_norm.weight"};
-    struct variant v = {.gemma = true, .without = {"gemma3.attention.sliding_window"}};
+    struct variant v = {.arch = "gemma3", .without = {"gemma3.attention.sliding_window"}};
     char part[96];
     refused(&v, ERR_NOT_FOUND, "key gemma3.attention.sliding_window is missing");
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
-        v = (struct variant){.gemma = true, .without = {tensors[i]}};
+        v = (struct variant){.arch = "gemma3", .without = {tensors[i]}};
         snprintf(part, sizeof part, "tensor %s is missing; 1 of the 2 layers", tensors[i]);
         refused(&v, ERR_NOT_FOUND, part);
     }
@@ -405,23 +268,23 @@ static void what_a_gemma3_must_have_is_missed_by_name(void **state)
 static void what_a_gemma3_cannot_have_is_refused_by_name(void **state)
 {
     static const uint32_t pattern[] = {1, 0};
-    struct variant v = {.gemma = true};
+    struct variant v = {.arch = "gemma3"};
     build_f32(&v.b, "gemma3.final_logit_softcapping", -30);
     refused(&v, ERR_INVALID, "gemma3.final_logit_softcapping is -30, expected a number of at");
-    v = (struct variant){.gemma = true, .n_layers = 3};
+    v = (struct variant){.arch = "gemma3", .n_layers = 3};
     build_array(&v.b, "gemma3.attention.sliding_window_pattern", GGUF_U32, 2, pattern,
                 sizeof pattern);
     refused(&v, ERR_INVALID, "sliding_window_pattern has 2 values, expected 3");
-    v.gemma = true;
+    v.arch = "gemma3";
     build_u32(&v.b, "gemma3.attention.sliding_window_pattern", 0);
     refused(&v, ERR_INVALID, "sliding_window_pattern is 0, expected 1 to 512");
-    v = (struct variant){.gemma = true, .without = {"gemma3.attention.sliding_window"}};
+    v = (struct variant){.arch = "gemma3", .without = {"gemma3.attention.sliding_window"}};
     build_u32(&v.b, "gemma3.attention.sliding_window", 0);
     refused(&v, ERR_INVALID, "sliding_window is 0, expected 1 to");
-    v.gemma = true;
+    v.arch = "gemma3";
     build_f32(&v.b, "gemma3.rope.freq_base_swa", 0);
     refused(&v, ERR_INVALID, "rope.freq_base_swa is 0");
-    v.gemma = true;
+    v.arch = "gemma3";
     build_tensor(&v.b, "rope_freqs.weight", 3, 0);
     refused(&v, ERR_UNSUPPORTED, "rope_freqs.weight in a model with windowed layers");
 }
