@@ -1,7 +1,7 @@
 # packages.sh: sourced by the scripts that install what they need.
 
 # Debian packages that building and running tokend needs.
-build_packages="gcc libc6-dev meson ninja-build pkg-config libmicrohttpd-dev libjansson-dev libuv1-dev libpcre2-dev"
+build_packages="gcc libc6-dev meson ninja-build pkg-config libmicrohttpd-dev libjansson-dev libuv1-dev libpcre2-dev libutf8proc-dev"
 
 # need_packages NAME...: installs those that are missing, and says so.
 need_packages() {

@@ -9,6 +9,7 @@
 struct bpe_symbol {
     int32_t id;         /* MERGED: into its left neighbour */
     int32_t prev, next; /* -1: none */
+    int32_t end;        /* the offset behind its last byte */
     uint32_t rank;      /* of the merge with the next symbol; NO_RANK: none */
     int32_t result;     /* of that merge */
 };
@@ -18,6 +19,7 @@ static const uint32_t NO_RANK = UINT32_MAX;
 
 struct bpe_word {
     const struct bpe *b;
+    struct bpe_scratch *scratch;
     const char *text;
     int32_t n;
     struct bpe_symbol *s;
@@ -41,19 +43,27 @@ static struct merge_slot *merge_slot(const struct bpe *b, int32_t left, int32_t 
     }
 }
 
-bool bpe_init(struct bpe *b, const struct gguf_str *pieces, size_t n_vocab, size_t n_merges,
+bool bpe_init(struct bpe *b, const struct str *tokens, size_t n_vocab, bool by_characters,
               struct err *e)
 {
-    *b = (struct bpe){0};
+    *b = (struct bpe){.n_vocab = n_vocab, .by_characters = by_characters, .unknown = -1};
     memset(b->byte_token, 0xFF, sizeof b->byte_token);
+    memset(b->ascii, 0xFF, sizeof b->ascii);
+    return (string_table_init(&b->words, tokens, n_vocab) &&
+            (!by_characters || string_table_init(&b->characters, tokens, n_vocab))) ||
+           err_set(e, ERR_MEMORY, "out of memory for a vocabulary of %zu tokens", n_vocab);
+}
+
+bool bpe_by_pairs(struct bpe *b, size_t n_merges, struct err *e)
+{
     if (n_merges > UINT32_MAX / 4)
         return err_set(e, ERR_LIMIT, "%zu merges: at most %u", n_merges, UINT32_MAX / 4);
     uint32_t cap = 16;
     while (cap < n_merges * 2)
         cap *= 2;
     b->merges = malloc(cap * sizeof *b->merges);
-    if (!b->merges || !string_table_init(&b->words, pieces, n_vocab))
-        return err_set(e, ERR_MEMORY, "out of memory for a vocabulary of %zu tokens", n_vocab);
+    if (!b->merges)
+        return err_set(e, ERR_MEMORY, "out of memory for %zu merges", n_merges);
     memset(b->merges, 0xFF, cap * sizeof *b->merges);
     b->merge_mask = cap - 1;
     string_table_new_key(b->key);
@@ -68,19 +78,62 @@ void bpe_add_merge(struct bpe *b, int32_t left, int32_t right, int32_t result, u
         *m = (struct merge_slot){.left = left, .right = right, .rank = rank, .result = result};
 }
 
-bool bpe_finish(struct bpe *b, const bool *whole, size_t n_vocab, bool ignore_merges, struct err *e)
+void bpe_put_merge(struct bpe *b, int32_t left, int32_t right, int32_t result, uint32_t rank)
+{
+    *merge_slot(b, left, right) =
+        (struct merge_slot){.left = left, .right = right, .rank = rank, .result = result};
+}
+
+void bpe_add_character(struct bpe *b, int32_t id)
+{
+    struct str text = b->words.strings[id];
+    if (text.len == 1)
+        b->ascii[(unsigned char)text.data[0] & 0x7F] = id;
+    else if (text.len > 1)
+        string_table_add(&b->characters, id);
+}
+
+bool bpe_by_text(struct bpe *b, struct err *e)
+{
+    b->ranks = b->own_ranks = calloc(b->n_vocab, sizeof *b->ranks);
+    return (b->ranks && string_table_init(&b->tokens, b->words.strings, b->n_vocab)) ||
+           err_set(e, ERR_MEMORY, "out of memory for a vocabulary of %zu tokens", b->n_vocab);
+}
+
+void bpe_add_text(struct bpe *b, int32_t id, uint32_t rank)
+{
+    struct str text = b->tokens.strings[id];
+    string_table_add(&b->tokens, id);
+    b->own_ranks[id] = rank;
+    if (text.len > b->longest)
+        b->longest = text.len;
+    if (b->by_characters && (size_t)utf8_char(text.data, text.len) == text.len)
+        bpe_add_character(b, id);
+}
+
+bool bpe_set_unused(struct bpe *b, int32_t id, struct err *e)
+{
+    if (!b->unused)
+        b->unused = calloc(b->n_vocab, sizeof *b->unused);
+    if (!b->unused)
+        return err_set(e, ERR_MEMORY, "out of memory for a vocabulary of %zu tokens", b->n_vocab);
+    b->unused[id] = true;
+    return true;
+}
+
+bool bpe_finish(struct bpe *b, const bool *whole, bool ignore_merges, struct err *e)
 {
     struct string_table words = b->words; /* filled aside: encoding must not find words yet */
     b->words = (struct string_table){0};
     struct bpe_scratch scratch = {0};
     struct token_list ids = {0};
     bool ok = true;
-    for (size_t i = 0; ok && i < n_vocab; i++) {
-        const struct gguf_str *piece = &words.strings[i];
-        if (!whole[i] || piece->len == 0 || piece->len > INT32_MAX)
+    for (size_t i = 0; ok && i < b->n_vocab; i++) {
+        const struct str *text = &words.strings[i];
+        if (!whole[i] || text->len == 0 || text->len > INT32_MAX)
             continue;
         ids.n = 0;
-        ok = ignore_merges || bpe_encode(b, piece->data, piece->len, &scratch, &ids, e);
+        ok = ignore_merges || bpe_encode(b, text->data, text->len, &scratch, &ids, e);
         if (ok && (ignore_merges || (ids.n == 1 && ids.ids[0] == (int32_t)i)))
             string_table_add(&words, (int32_t)i);
     }
@@ -90,32 +143,14 @@ bool bpe_finish(struct bpe *b, const bool *whole, size_t n_vocab, bool ignore_me
     return ok;
 }
 
-bool bpe_init_by_text(struct bpe *b, const struct gguf_str *pieces, size_t n_vocab, struct err *e)
-{
-    *b = (struct bpe){.unknown = -1};
-    memset(b->byte_token, 0xFF, sizeof b->byte_token);
-    memset(b->ascii, 0xFF, sizeof b->ascii);
-    b->ranks = malloc(n_vocab * sizeof *b->ranks);
-    return (b->ranks && string_table_init(&b->words, pieces, n_vocab)) ||
-           err_set(e, ERR_MEMORY, "out of memory for a vocabulary of %zu tokens", n_vocab);
-}
-
-void bpe_add_text(struct bpe *b, int32_t id, uint32_t rank)
-{
-    const struct gguf_str *text = &b->words.strings[id];
-    string_table_add(&b->words, id);
-    b->ranks[id] = rank;
-    if (text->len == 1)
-        b->ascii[(unsigned char)text->data[0] & 0x7F] = id;
-    if (text->len > b->longest)
-        b->longest = text->len;
-}
-
 void bpe_free(struct bpe *b)
 {
-    free(b->ranks);
+    free(b->own_ranks);
+    free(b->unused);
     free(b->merges);
+    string_table_free(&b->tokens);
     string_table_free(&b->words);
+    string_table_free(&b->characters);
     *b = (struct bpe){0};
 }
 
@@ -178,6 +213,7 @@ void bpe_scratch_free(struct bpe_scratch *s)
 {
     free(s->symbols);
     free(s->heap);
+    free(s->unmade);
     *s = (struct bpe_scratch){0};
 }
 
@@ -187,8 +223,11 @@ static int32_t start_bytes(const struct bpe_word *w)
     int32_t first = -1, last = -1;
     for (int32_t i = 0; i < w->n; i++) {
         int32_t id = w->b->byte_token[(unsigned char)w->text[i]];
-        w->s[i] = (struct bpe_symbol){.id = id, .prev = last, .next = -1, .rank = NO_RANK};
-        if (id < 0)
+        if (id < 0 && (w->b->ranks || w->b->unknown >= 0))
+            id = NO_TOKEN; /* by text even such a one may merge */
+        w->s[i] =
+            (struct bpe_symbol){.id = id, .prev = last, .next = -1, .rank = NO_RANK, .end = i + 1};
+        if (id == -1)
             continue;
         if (last < 0)
             first = i;
@@ -199,33 +238,59 @@ static int32_t start_bytes(const struct bpe_word *w)
     return first;
 }
 
+/* The token of a character; NO_TOKEN: others say it; -1: it says nothing. */
 static int32_t character_token(const struct bpe *b, const char *c, int len)
 {
     int32_t id =
-        len == 1 ? b->ascii[(unsigned char)*c] : string_table_find(&b->words, c, (size_t)len);
-    return id < 0 ? NO_TOKEN : id;
+        len == 1 ? b->ascii[(unsigned char)*c] : string_table_find(&b->characters, c, (size_t)len);
+    if (id >= 0)
+        return id;
+    bool stays = b->ranks || b->unknown >= 0 || b->byte_token[(unsigned char)*c] >= 0;
+    return stays ? NO_TOKEN : -1;
 }
 
-/* Symbols by text have no gaps: each ends where the next one starts. */
 static int32_t start_characters(const struct bpe_word *w)
 {
-    int32_t prev = -1;
-    for (int32_t i = 0; i < w->n;) {
-        int len = utf8_length((unsigned char)w->text[i]);
-        int32_t next = i + len < w->n ? i + len : -1;
-        w->s[i] = (struct bpe_symbol){.id = character_token(w->b, w->text + i, len),
-                                      .prev = prev,
-                                      .next = next,
-                                      .rank = NO_RANK};
-        prev = i;
-        i += len;
+    int32_t first = -1, last = -1;
+    for (int32_t i = 0, len; i < w->n; i += len) {
+        len = utf8_length((unsigned char)w->text[i]);
+        int32_t id = character_token(w->b, w->text + i, len);
+        w->s[i] = (struct bpe_symbol){
+            .id = id, .prev = last, .next = -1, .rank = NO_RANK, .end = i + len};
+        if (id == -1)
+            continue;
+        if (last < 0)
+            first = i;
+        else
+            w->s[last].next = i;
+        last = i;
     }
-    return 0;
+    return first;
 }
 
-static int32_t symbol_end(const struct bpe_word *w, int32_t at)
+/* An unused token may have to be taken apart: notes how it would be made. */
+static bool note_unmade(const struct bpe_word *w, int32_t id, int32_t left)
 {
-    return w->s[at].next < 0 ? w->n : w->s[at].next;
+    struct bpe_scratch *s = w->scratch;
+    if (!s->unmade)
+        s->unmade = calloc(w->b->n_vocab, sizeof *s->unmade);
+    if (s->unmade)
+        s->unmade[id] = (uint32_t)left;
+    return s->unmade != NULL;
+}
+
+static bool find_by_text(struct bpe_word *w, int32_t at)
+{
+    struct bpe_symbol *s = &w->s[at];
+    const struct bpe *b = w->b;
+    size_t len = (size_t)(w->s[s->next].end - at);
+    s->result = len > b->longest ? -1 : string_table_find(&b->tokens, w->text + at, len);
+    if (s->result < 0)
+        return false;
+    if (b->unused && b->unused[s->result] && !note_unmade(w, s->result, s->end - at))
+        return false;
+    s->rank = b->ranks[s->result];
+    return true;
 }
 
 /* Notes the merge of the symbol with its right neighbour; false: there is none. */
@@ -235,19 +300,15 @@ static bool find_merge(struct bpe_word *w, int32_t at)
     s->rank = NO_RANK;
     if (s->next < 0)
         return false;
-    if (!w->b->ranks) {
-        const struct merge_slot *m = merge_slot(w->b, s->id, w->s[s->next].id);
-        if (m->left < 0)
-            return false;
-        s->rank = m->rank;
-        s->result = m->result;
-        return true;
-    }
-    size_t len = (size_t)(symbol_end(w, s->next) - at);
-    s->result = len > w->b->longest ? -1 : string_table_find(&w->b->words, w->text + at, len);
-    if (s->result < 0)
+    if (w->b->ranks)
+        return find_by_text(w, at);
+    if (s->id < 0 || w->s[s->next].id < 0)
         return false;
-    s->rank = w->b->ranks[s->result];
+    const struct merge_slot *m = merge_slot(w->b, s->id, w->s[s->next].id);
+    if (m->left < 0)
+        return false;
+    s->rank = m->rank;
+    s->result = m->result;
     return true;
 }
 
@@ -277,6 +338,7 @@ static void merge_all(struct bpe_word *w)
             continue;
         int32_t right = s[at].next;
         s[at].id = s[at].result;
+        s[at].end = s[right].end;
         s[at].next = s[right].next;
         s[right].id = MERGED;
         if (s[at].next >= 0)
@@ -291,30 +353,59 @@ static void merge_all(struct bpe_word *w)
 static bool add_character(const struct bpe *b, const char *c, int32_t n,
                           struct bpe_scratch *scratch, struct token_list *out)
 {
-    bool after = scratch->after_unknown;
-    scratch->after_unknown = false;
+    bool after = scratch->after_unknown && b->fuse_unknown;
     for (int32_t i = 0; i < n; i++)
         if (b->byte_token[(unsigned char)c[i]] < 0) {
-            scratch->after_unknown = true;
+            scratch->after_unknown = b->unknown >= 0;
             return b->unknown < 0 || after || token_list_add(out, b->unknown);
         }
+    scratch->after_unknown = false;
     for (int32_t i = 0; i < n; i++)
         if (!token_list_add(out, b->byte_token[(unsigned char)c[i]]))
             return false;
     return true;
 }
 
-static bool add_symbols(const struct bpe_word *w, int32_t first, struct bpe_scratch *scratch,
-                        struct token_list *out)
+enum { MAX_PARTS = 64 };
+
+/* Unused tokens in text[n] are taken apart until none is left. A stack of what is still to do:
+ * each step makes two shorter parts, of which the left one is done first. */
+static bool add_apart(const struct bpe_word *w, const char *text, size_t n, struct token_list *out)
 {
-    for (int32_t i = first; i >= 0; i = w->s[i].next) {
-        if (w->s[i].id == NO_TOKEN) {
-            if (!add_character(w->b, w->text + i, symbol_end(w, i) - i, scratch, out))
+    struct str stack[MAX_PARTS] = {{text, n}};
+    for (int depth = 1; depth > 0;) {
+        struct str part = stack[--depth];
+        int32_t id = string_table_find(&w->b->tokens, part.data, part.len);
+        bool apart = id >= 0 && w->b->unused[id] && w->scratch->unmade;
+        uint32_t left = apart ? w->scratch->unmade[id] : 0;
+        if (left && left < part.len && depth + 2 <= MAX_PARTS) {
+            stack[depth++] = (struct str){part.data + left, part.len - left};
+            stack[depth++] = (struct str){part.data, left};
+        } else if (id < 0) {
+            if (!add_character(w->b, part.data, (int32_t)part.len, w->scratch, out))
                 return false;
-            continue;
+        } else if (!token_list_add(out, id)) {
+            return false;
         }
-        scratch->after_unknown = false;
-        if (!token_list_add(out, w->s[i].id))
+    }
+    return true;
+}
+
+static bool add_symbols(const struct bpe_word *w, int32_t first, struct token_list *out)
+{
+    const struct bpe *b = w->b;
+    for (int32_t i = first; i >= 0; i = w->s[i].next) {
+        const struct bpe_symbol *s = &w->s[i];
+        bool ok;
+        if (s->id == NO_TOKEN) {
+            ok = add_character(b, w->text + i, s->end - i, w->scratch, out);
+        } else {
+            w->scratch->after_unknown = false;
+            ok = b->unused && b->unused[s->id]
+                     ? add_apart(w, w->text + i, (size_t)(s->end - i), out)
+                     : token_list_add(out, s->id);
+        }
+        if (!ok)
             return false;
     }
     return true;
@@ -323,16 +414,21 @@ static bool add_symbols(const struct bpe_word *w, int32_t first, struct bpe_scra
 bool bpe_encode(const struct bpe *b, const char *word, size_t n, struct bpe_scratch *scratch,
                 struct token_list *out, struct err *e)
 {
-    int32_t whole = b->ranks ? -1 : string_table_find(&b->words, word, n);
-    if (whole >= 0)
+    int32_t whole = string_table_find(&b->words, word, n);
+    if (whole >= 0) {
+        scratch->after_unknown = false;
         return token_list_add(out, whole) || err_set(e, ERR_MEMORY, "out of memory for token ids");
+    }
     if (!reserve(scratch, n, e))
         return false;
-    struct bpe_word w = {
-        .b = b, .text = word, .n = (int32_t)n, .s = scratch->symbols, .heap = scratch->heap};
-    int32_t first = b->ranks ? start_characters(&w) : start_bytes(&w);
+    struct bpe_word w = {.b = b,
+                         .scratch = scratch,
+                         .text = word,
+                         .n = (int32_t)n,
+                         .s = scratch->symbols,
+                         .heap = scratch->heap};
+    int32_t first = b->by_characters ? start_characters(&w) : start_bytes(&w);
     start_heap(&w, first);
     merge_all(&w);
-    return add_symbols(&w, first, scratch, out) ||
-           err_set(e, ERR_MEMORY, "out of memory for token ids");
+    return add_symbols(&w, first, out) || err_set(e, ERR_MEMORY, "out of memory for token ids");
 }

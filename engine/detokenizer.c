@@ -1,4 +1,5 @@
 #include "tokenizer.h"
+#include "tokenizer_impl.h"
 #include "utf8.h"
 
 #include <string.h>
@@ -30,17 +31,32 @@ static size_t add_byte(struct detokenizer *d, unsigned char b, char *out)
     return at;
 }
 
+/* Bytes of the piece that a text does not start with. */
+static size_t dropped_at_start(const struct tokenizer *t, struct str piece)
+{
+    bool one = t->start == START_ONE_SPACE || t->start == START_SPACE_OF_EACH;
+    return one && piece.len && piece.data[0] == ' ';
+}
+
+static bool still_at_start(const struct tokenizer *t, struct str piece)
+{
+    return t->start == START_ONE_SPACE       ? piece.len == 0
+           : t->start == START_SPACE_OF_EACH ? piece.len == dropped_at_start(t, piece)
+                                             : false;
+}
+
 size_t detokenizer_add(struct detokenizer *d, const struct tokenizer *t, int32_t id,
                        bool skip_special, char *out)
 {
     if (skip_special && tokenizer_is_control(t, id))
         return 0;
-    size_t n, at = 0;
-    const char *piece = tokenizer_piece(t, id, &n);
-    size_t first = d->at_start && n && piece[0] == ' ' && tokenizer_adds_space(t);
-    d->at_start = d->at_start && n == 0;
-    for (size_t i = first; i < n; i++)
-        at += add_byte(d, (unsigned char)piece[i], out + at);
+    struct str piece = t->pieces[id];
+    bool at_start = d->at_start;
+    d->at_start = at_start && still_at_start(t, piece);
+    size_t at = 0, first = at_start ? dropped_at_start(t, piece) : 0;
+    for (size_t i = first; i < piece.len; i++)
+        if (!at_start || t->start != START_SPACES_OF_FIRST || piece.data[i] != ' ')
+            at += add_byte(d, (unsigned char)piece.data[i], out + at);
     return at;
 }
 

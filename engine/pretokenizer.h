@@ -1,34 +1,61 @@
-/* pretokenizer.h: splits text into the words that byte pair encoding works on.
+/* pretokenizer.h: splits text into the words that a model encodes one by one.
  *
- * A pre-tokenizer has a name (tokenizer.ggml.pre) and one or more patterns. The first splits
- * the text into its matches and what lies between them; the next one splits each of these
- * parts on its own, and so on. Costs time linear in the text for every pattern here: tests
- * try each with runs of one character.
- *
- * Immutable after opening: any thread may split at the same time. */
+ * A list of stages: the first splits the text, the next one splits each part on its own, and
+ * so on. A stage may also change its parts (spaces to U+2581, a space in front). Filled by one
+ * thread, then immutable: any thread may split, each with its own scratch. */
 #ifndef TOKEND_PRETOKENIZER_H
 #define TOKEND_PRETOKENIZER_H
 
 #include "err.h"
-#include "gguf.h"
+#include "regex.h"
 
 struct pretokenizer;
 
-/* Fails for a name that we do not know, naming it. */
-struct pretokenizer *pretokenizer_open(struct gguf_str name, struct err *e);
+/* What becomes of what a pattern matches. */
+enum split_behavior {
+    SPLIT_ISOLATED,             /* a part of its own */
+    SPLIT_REMOVED,              /* nothing */
+    SPLIT_MERGED_WITH_PREVIOUS, /* the end of the part before it */
+    SPLIT_MERGED_WITH_NEXT,     /* the start of the part behind it */
+    SPLIT_CONTIGUOUS,           /* one part with the matches beside it */
+};
+
+/* What a stage puts before a part. */
+enum split_prefix {
+    PREFIX_NONE,
+    PREFIX_FIRST,  /* its mark, before the part that the text starts with */
+    PREFIX_ALWAYS, /* its mark, before every part that does not start with it */
+};
+
+struct stage {
+    struct regex *regex; /* NULL: parts stay whole. Owned by the pre-tokenizer once added. */
+    enum split_behavior behavior;
+    bool invert;       /* matches are what lies between matches */
+    bool marks_spaces; /* spaces become the mark, before all else */
+    char mark[5];      /* terminated */
+    enum split_prefix prefix;
+};
+
+struct pretokenizer *pretokenizer_new(struct err *e); /* without stages: one word */
+/* Takes the stage's regex, also when it fails. */
+bool pretokenizer_add(struct pretokenizer *, struct stage, struct err *e);
+/* Adds a stage that splits by a pattern of ours (regex.h). */
+bool pretokenizer_add_pattern(struct pretokenizer *, const char *pattern, enum split_behavior,
+                              struct err *e);
 void pretokenizer_free(struct pretokenizer *); /* NULL is fine */
 
-/* What else follows from the name: */
-bool pretokenizer_ignores_merges(const struct pretokenizer *); /* a word that is a token is it */
-bool pretokenizer_adds_bos(const struct pretokenizer *);       /* unless the file says otherwise */
+struct split_scratch; /* for one text at a time */
+struct split_scratch *split_scratch_new(struct err *e);
+void split_scratch_free(struct split_scratch *); /* NULL is fine */
 
-/* Calls `word` for each word of text[n], in order; together they are the text. The text is
- * valid UTF-8. Ends early, and fails, when `word` returns false (which then fills the error). */
+/* Calls `word` for each word of text[n], in order; none is empty. `first`: the text is the start
+ * of all text. The text is valid UTF-8. Ends early, and fails, when `word` returns false (which
+ * then fills the error). */
 typedef bool pretokenizer_word(void *user, const char *word, size_t n);
-bool pretokenizer_split(const struct pretokenizer *, const char *text, size_t n,
-                        pretokenizer_word *word, void *user, struct err *e);
+bool pretokenizer_split(const struct pretokenizer *, struct split_scratch *, const char *text,
+                        size_t n, bool first, pretokenizer_word *word, void *user, struct err *e);
 
-/* All names, for tests: NULL behind the last. */
-const char *pretokenizer_name(size_t i);
+/* GPT-2's pattern, which several file formats take as known. */
+extern const char pretokenizer_gpt2[];
 
 #endif

@@ -1,5 +1,6 @@
 #include "special_tokens.h"
 
+#include "codepoint.h"
 #include "utf8.h"
 
 #include <stdlib.h>
@@ -14,13 +15,14 @@ struct node {
                                         * node that is a whole token of the kind */
     uint32_t depth;                    /* bytes */
     int32_t id;                        /* the token that this node is, or -1 */
-    uint8_t byte, kind;
+    uint8_t byte, kind, flags;
 };
 
 struct special_tokens {
     struct node *nodes;
     uint32_t n_nodes;
     uint32_t first[256]; /* the root's children by byte */
+    bool covering;
 };
 
 enum { MAX_NODES = 4 << 20 };
@@ -50,21 +52,21 @@ static uint32_t add_child(struct special_tokens *t, uint32_t node, unsigned char
 }
 
 /* Of equal texts the more guarded kind wins, then the first token. */
-static void add_token(struct special_tokens *t, const struct gguf_str *piece, uint8_t kind,
-                      int32_t id)
+static void add_token(struct special_tokens *t, const struct special_token *token)
 {
     uint32_t node = 0;
-    if (piece->len == 0)
+    if (token->text.len == 0)
         return;
-    for (size_t i = piece->len; i-- > 0;) {
-        unsigned char byte = (unsigned char)piece->data[i];
+    for (size_t i = token->text.len; i-- > 0;) {
+        unsigned char byte = (unsigned char)token->text.data[i];
         uint32_t c = find_child(t, node, byte);
         node = c ? c : add_child(t, node, byte);
     }
     struct node *end = &t->nodes[node];
-    if (end->id < 0 || kind > end->kind) {
-        end->id = id;
-        end->kind = kind;
+    if (end->id < 0 || token->kind > end->kind) {
+        end->id = token->id;
+        end->kind = token->kind;
+        end->flags = token->flags;
     }
 }
 
@@ -101,13 +103,12 @@ static bool link_nodes(struct special_tokens *t)
     return true;
 }
 
-struct special_tokens *special_tokens_new(const struct gguf_str *pieces, const uint8_t *kinds,
-                                          size_t n_vocab, struct err *e)
+struct special_tokens *special_tokens_new(const struct special_token *list, size_t n, bool covering,
+                                          struct err *e)
 {
     size_t bytes = 0;
-    for (size_t i = 0; i < n_vocab; i++) {
-        if (kinds[i] != SPECIAL_NOT)
-            bytes += pieces[i].len; /* cannot overflow: the pieces are in memory */
+    for (size_t i = 0; i < n; i++) {
+        bytes += list[i].text.len; /* cannot overflow: the texts are in memory */
         if (bytes >= MAX_NODES) {
             err_set(e, ERR_LIMIT, "control and user-defined tokens hold more than %d bytes",
                     MAX_NODES);
@@ -117,12 +118,11 @@ struct special_tokens *special_tokens_new(const struct gguf_str *pieces, const u
     struct special_tokens *t = calloc(1, sizeof *t);
     struct node *nodes = calloc(bytes + 1, sizeof *nodes);
     if (t && nodes) {
-        *t = (struct special_tokens){.nodes = nodes, .n_nodes = 1};
+        *t = (struct special_tokens){.nodes = nodes, .n_nodes = 1, .covering = covering};
         nodes[0].id = -1;
-        for (size_t i = 0; i < n_vocab; i++)
-            if (kinds[i] != SPECIAL_NOT &&
-                utf8_check(pieces[i].data, pieces[i].len) == pieces[i].len)
-                add_token(t, &pieces[i], kinds[i], (int32_t)i);
+        for (size_t i = 0; i < n; i++)
+            if (utf8_check(list[i].text.data, list[i].text.len) == list[i].text.len)
+                add_token(t, &list[i]);
         if (link_nodes(t))
             return t;
     }
@@ -141,11 +141,14 @@ void special_tokens_free(struct special_tokens *t)
 }
 
 /* What the control rule lets tokens that start at one byte be: the most bytes by kind. */
-static void most_bytes(enum control_rule rule, size_t in_span, size_t most[N_SPECIAL_KINDS])
+static void most_bytes(const struct special_tokens *t, enum control_rule rule, size_t in_span,
+                       size_t most[N_SPECIAL_KINDS])
 {
+    bool spans = rule == CONTROL_SPANS;
     most[SPECIAL_USER] = SIZE_MAX;
-    most[SPECIAL_MARKER] = rule == CONTROL_SPANS ? in_span : SIZE_MAX;
-    most[SPECIAL_CONTROL] = rule == CONTROL_ALL ? SIZE_MAX : rule == CONTROL_SPANS ? in_span : 0;
+    most[SPECIAL_MARKER] = spans ? in_span : SIZE_MAX;
+    most[SPECIAL_SPANNED] = spans ? in_span : 0;
+    most[SPECIAL_CONTROL] = spans ? in_span : rule == CONTROL_ALL || t->covering ? SIZE_MAX : 0;
 }
 
 /* The node of the longest token that may start where the automaton is in `state`; 0: none. */
@@ -173,7 +176,8 @@ static bool add_match(struct special_matches *m, size_t start, const struct node
         m->list = list;
         m->cap = cap;
     }
-    m->list[m->n++] = (struct special_match){start, start + node->depth, node->id};
+    m->list[m->n++] =
+        (struct special_match){start, start + node->depth, node->id, node->kind, node->flags};
     return true;
 }
 
@@ -194,6 +198,58 @@ static void choose(struct special_matches *m)
     m->n = n;
 }
 
+static bool word_before(const char *text, size_t at)
+{
+    size_t i = at ? codepoint_last(text, at) : 0;
+    return at && codepoint_is_word(utf8_decode(text, &i));
+}
+
+static bool word_behind(const char *text, size_t n, size_t at)
+{
+    return at < n && codepoint_is_word(utf8_decode(text, &at));
+}
+
+static size_t spaces_before(const char *text, size_t at, size_t least)
+{
+    while (at > least) {
+        size_t start = codepoint_last(text, at), i = start;
+        if (start < least || !codepoint_is_space(utf8_decode(text, &i)))
+            break;
+        at = start;
+    }
+    return at;
+}
+
+static size_t spaces_behind(const char *text, size_t n, size_t at)
+{
+    for (size_t i = at; i < n && codepoint_is_space(utf8_decode(text, &i));)
+        at = i;
+    return at;
+}
+
+/* Drops matches that only covered, or stand where they may not; the others take their spaces. */
+static void settle(struct special_matches *m, const char *text, size_t n, enum control_rule rule)
+{
+    size_t kept = 0, end = 0;
+    for (size_t i = 0; i < m->n; i++) {
+        struct special_match x = m->list[i];
+        if (rule == CONTROL_NONE && x.kind == SPECIAL_CONTROL)
+            continue;
+        if (x.flags & SPECIAL_SINGLE_WORD &&
+            (word_before(text, x.start) || word_behind(text, n, x.end)))
+            continue;
+        if (x.flags & SPECIAL_LSTRIP)
+            x.start = spaces_before(text, x.start, end);
+        if (x.flags & SPECIAL_RSTRIP)
+            x.end = spaces_behind(text, n, x.end);
+        x.start = x.start > end ? x.start : end;
+        x.end = x.end > end ? x.end : end;
+        end = x.end;
+        m->list[kept++] = x;
+    }
+    m->n = kept;
+}
+
 bool special_tokens_find(const struct special_tokens *t, const char *text, size_t n,
                          enum control_rule rule, const struct text_span *spans, size_t n_spans,
                          struct special_matches *out, struct err *e)
@@ -208,12 +264,13 @@ bool special_tokens_find(const struct special_tokens *t, const char *text, size_
         while (n_spans && spans[n_spans - 1].start > i)
             n_spans--;
         size_t in_span = n_spans && spans[n_spans - 1].end > i ? spans[n_spans - 1].end - i : 0;
-        most_bytes(rule, in_span, most);
+        most_bytes(t, rule, in_span, most);
         uint32_t found = longest(t, state, most);
         if (found && !add_match(out, i, &t->nodes[found]))
             return err_set(e, ERR_MEMORY, "out of memory for the control tokens of a text");
     }
     choose(out);
+    settle(out, text, n, rule);
     return true;
 }
 

@@ -46,7 +46,7 @@ static uint32_t hash_string(const struct string_table *t, const char *s, size_t 
     return (uint32_t)(hash_mix(h, t->key[0]) >> 32);
 }
 
-bool string_table_init(struct string_table *t, const struct gguf_str *strings, size_t most)
+bool string_table_init(struct string_table *t, const struct str *strings, size_t most)
 {
     *t = (struct string_table){.strings = strings};
     if (most > UINT32_MAX / 4)
@@ -75,7 +75,7 @@ static struct string_slot *slot_of(const struct string_table *t, uint32_t hash, 
             return slot;
         if (slot->hash != hash)
             continue;
-        const struct gguf_str *have = &t->strings[slot->number];
+        const struct str *have = &t->strings[slot->number];
         if (have->len == n && memcmp(have->data, s, n) == 0)
             return slot;
     }
@@ -83,7 +83,7 @@ static struct string_slot *slot_of(const struct string_table *t, uint32_t hash, 
 
 void string_table_add(struct string_table *t, int32_t number)
 {
-    const struct gguf_str *s = &t->strings[number];
+    const struct str *s = &t->strings[number];
     uint32_t hash = hash_string(t, s->data, s->len);
     *slot_of(t, hash, s->data, s->len) = (struct string_slot){.hash = hash, .number = number};
 }

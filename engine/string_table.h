@@ -6,7 +6,11 @@
 #ifndef TOKEND_STRING_TABLE_H
 #define TOKEND_STRING_TABLE_H
 
-#include "gguf.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "str.h"
 
 struct string_slot {
     uint32_t hash;
@@ -14,7 +18,7 @@ struct string_slot {
 };
 
 struct string_table { /* zeroed = empty; free with string_table_free */
-    const struct gguf_str *strings;
+    const struct str *strings;
     struct string_slot *slots;
     uint32_t mask;
     uint64_t key[2];
@@ -30,7 +34,7 @@ static inline uint64_t hash_mix(uint64_t a, uint64_t b)
 }
 
 /* Room for at most `most` strings. False: out of memory. */
-bool string_table_init(struct string_table *, const struct gguf_str *strings, size_t most);
+bool string_table_init(struct string_table *, const struct str *strings, size_t most);
 /* Adds strings[number]; of two equal strings the later one is found. */
 void string_table_add(struct string_table *, int32_t number);
 int32_t string_table_find(const struct string_table *, const char *s, size_t n); /* or -1 */

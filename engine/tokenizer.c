@@ -1,6 +1,5 @@
 #include "tokenizer.h"
 
-#include "buf.h"
 #include "tokenizer_impl.h"
 #include "utf8.h"
 
@@ -31,71 +30,134 @@ void tokenizer_free(struct tokenizer *t)
     if (!t)
         return;
     bpe_free(&t->bpe);
-    free(t->spm);
+    unigram_free(t->unigram);
+    free(t->joins);
     pretokenizer_free(t->pre);
+    special_tokens_free(t->special_normal);
+    normaliser_free(t->normaliser);
     special_tokens_free(t->special);
-    string_table_free(&t->texts);
+    string_table_free(&t->by_text);
     token_list_free(&t->prefix);
     token_list_free(&t->suffix);
     free(t->kinds);
+    free(t->texts);
     free(t->pieces);
-    free(t->bytes);
+    free(t->names);
+    free(t->raw);
+    free(t->name_bytes);
+    free(t->piece_bytes);
+    free(t->raw_bytes);
     free(t);
 }
 
 struct encoding {
     const struct tokenizer *t;
     const char *text;
-    struct bpe_scratch scratch;
-    struct special_matches matches;
-    struct buf normal; /* what SentencePiece makes of a part of the text */
+    enum control_rule rule;
+    struct bpe_scratch bpe;
+    struct unigram_scratch unigram;
+    struct special_matches matches, normal_matches;
+    struct normal_scratch *normal;
+    struct split_scratch *split;
     struct token_list *out;
     struct err *e;
 };
 
+static bool open_scratch(struct encoding *x)
+{
+    return (!x->t->normaliser || (x->normal = normal_scratch_new(x->e))) &&
+           (!x->t->pre || (x->split = split_scratch_new(x->e)));
+}
+
+static void close_scratch(struct encoding *x)
+{
+    special_matches_free(&x->matches);
+    special_matches_free(&x->normal_matches);
+    bpe_scratch_free(&x->bpe);
+    unigram_scratch_free(&x->unigram);
+    normal_scratch_free(x->normal);
+    split_scratch_free(x->split);
+}
+
+static bool encode_uncut(struct encoding *x, const char *word, size_t n)
+{
+    const struct tokenizer *t = x->t;
+    return t->unigram ? unigram_encode(t->unigram, word, n, x->rule == CONTROL_SPANS, &x->unigram,
+                                       x->out, x->e)
+                      : bpe_encode(&t->bpe, word, n, &x->bpe, x->out, x->e);
+}
+
 static bool encode_word(void *user, const char *word, size_t n)
 {
     struct encoding *x = user;
-    return bpe_encode(&x->t->bpe, word, n, &x->scratch, x->out, x->e);
-}
-
-/* `where` tells whether the part starts and ends what lies between control tokens. */
-static bool encode_part(struct encoding *x, const char *part, size_t n, int where)
-{
-    const struct spm *spm = x->t->spm;
-    if (!spm)
-        return n == 0 || pretokenizer_split(x->t->pre, part, n, encode_word, x, x->e);
-    spm_normalise(spm, part, n, where, &x->normal);
-    if (x->normal.failed)
-        return err_set(x->e, ERR_MEMORY, "out of memory for a text of %zu bytes", n);
-    const char *s = x->normal.data;
-    for (size_t at = 0, end; at < x->normal.len; at = end) {
-        end = spm_part_end(spm, s, x->normal.len, at);
-        if (!encode_word(x, s + at, end - at))
+    const struct joins *joins = x->t->joins;
+    x->bpe.after_unknown = x->unigram.after_unknown = false;
+    x->unigram.sum = 0;
+    if (!joins)
+        return encode_uncut(x, word, n);
+    for (size_t at = 0, end; at < n; at = end) {
+        end = joins_part_end(joins, word, n, at);
+        if (!encode_uncut(x, word + at, end - at))
             return false;
     }
     return true;
 }
 
-/* What lies between special tokens is one run, whatever spans it crosses. For SentencePiece a
- * text starts anew behind each control token; user-defined ones are part of a text. */
+/* Text without special tokens. `first`: all text starts with it. */
+static bool encode_plain(struct encoding *x, const char *text, size_t n, bool first)
+{
+    if (n == 0)
+        return true;
+    return x->t->pre ? pretokenizer_split(x->t->pre, x->split, text, n, first, encode_word, x, x->e)
+                     : encode_word(x, text, n);
+}
+
+static bool add_special(struct encoding *x, const struct special_match *m)
+{
+    return token_list_add(x->out, m->id) ||
+           err_set(x->e, ERR_MEMORY, "out of memory for token ids");
+}
+
+/* What lies between the special tokens of the text as written. */
+static bool encode_part(struct encoding *x, const char *part, size_t n, int where)
+{
+    const struct tokenizer *t = x->t;
+    struct special_matches *m = &x->normal_matches;
+    struct str s = {part, n};
+    size_t done = 0;
+    if (t->normaliser && !normalise(t->normaliser, x->normal, &s, &where, x->e))
+        return false;
+    if (t->special_normal &&
+        !special_tokens_find(t->special_normal, s.data, s.len, x->rule, NULL, 0, m, x->e))
+        return false;
+    for (size_t i = 0; i < m->n; i++) {
+        struct special_match at = m->list[i];
+        if (!encode_plain(x, s.data + done, at.start - done, done == 0 && where & TEXT_FIRST) ||
+            !add_special(x, &at))
+            return false;
+        done = at.end;
+    }
+    return encode_plain(x, s.data + done, s.len - done, done == 0 && where & TEXT_FIRST);
+}
+
+/* What lies between special tokens is one run, whatever spans it crosses. */
 static bool encode_matched(struct encoding *x, size_t n)
 {
     size_t done = 0;
-    int first = SPM_FIRST;
+    int first = TEXT_FIRST;
+    bool anew = x->t->starts_anew;
     for (size_t i = 0; i <= x->matches.n; i++) {
         const struct special_match *m = i < x->matches.n ? &x->matches.list[i] : NULL;
         size_t end = m ? m->start : n;
-        bool ends = !m || x->t->kinds[m->id] == SPECIAL_CONTROL;
-        if ((end > done || (first && !ends)) &&
-            !encode_part(x, x->text + done, end - done, first | (ends ? SPM_LAST : 0)))
+        bool ends = !m || !anew || m->kind == SPECIAL_CONTROL;
+        if ((end > done || (anew && first && !ends)) &&
+            !encode_part(x, x->text + done, end - done, first | (ends ? TEXT_LAST : 0)))
             return false;
         if (!m)
             break;
-        if (!token_list_add(x->out, m->id))
-            return err_set(x->e, ERR_MEMORY, "out of memory for token ids");
-        x->scratch.after_unknown = false;
-        first = ends ? SPM_FIRST : 0;
+        if (!add_special(x, m))
+            return false;
+        first = anew && ends ? TEXT_FIRST : 0;
         done = m->end;
     }
     return true;
@@ -111,15 +173,14 @@ bool tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, enu
     if (bad < n)
         return err_set(e, ERR_INVALID, "text is not valid UTF-8 at byte %zu", bad);
     size_t before = out->n;
-    struct encoding x = {.t = t, .text = text, .out = out, .e = e};
-    bool ok = special_tokens_find(t->special, text, n, rule, spans,
+    struct encoding x = {.t = t, .text = text, .rule = rule, .out = out, .e = e};
+    bool ok = open_scratch(&x) &&
+              special_tokens_find(t->special, text, n, rule, spans,
                                   rule == CONTROL_SPANS ? n_spans : 0, &x.matches, e) &&
               encode_matched(&x, n);
     if (!ok)
         out->n = before;
-    special_matches_free(&x.matches);
-    bpe_scratch_free(&x.scratch);
-    buf_free(&x.normal);
+    close_scratch(&x);
     return ok;
 }
 
@@ -141,7 +202,7 @@ bool tokenizer_is_control(const struct tokenizer *t, int32_t id)
 
 int32_t tokenizer_find(const struct tokenizer *t, const char *text, size_t n)
 {
-    return string_table_find(&t->texts, text, n);
+    return string_table_find(&t->by_text, text, n);
 }
 
 int32_t tokenizer_bos(const struct tokenizer *t)
@@ -178,5 +239,5 @@ const int32_t *tokenizer_suffix(const struct tokenizer *t, size_t *n)
 
 bool tokenizer_adds_space(const struct tokenizer *t)
 {
-    return t->spm && t->spm->add_prefix;
+    return t->adds_space;
 }

@@ -7,30 +7,12 @@
 static const char TOKENS[] = "tokenizer.ggml.tokens", TYPES[] = "tokenizer.ggml.token_type",
                   MODEL[] = "tokenizer.ggml.model";
 
-static bool starts_with(struct gguf_str s, const char *with)
-{
-    return s.len >= strlen(with) && memcmp(s.data, with, strlen(with)) == 0;
-}
-
-static bool ends_with(struct gguf_str s, const char *with)
-{
-    size_t n = strlen(with);
-    return s.len >= n && memcmp(s.data + s.len - n, with, n) == 0;
-}
-
-/* Some models mark turns with tokens that their files call user-defined (DeepSeek, Command). */
-static bool looks_like_marker(struct gguf_str name)
-{
-    return (starts_with(name, "<|") && ends_with(name, "|>")) ||
-           (starts_with(name, "<\xEF\xBD\x9C") && ends_with(name, "\xEF\xBD\x9C>"));
-}
-
 bool tokenizer_load_oom(struct loading *l)
 {
     return err_set(l->e, ERR_MEMORY, "out of memory for a vocabulary of %d tokens", l->t->n_vocab);
 }
 
-static bool read_names(struct loading *l, size_t *bytes)
+static bool read_names(struct loading *l)
 {
     uint64_t n;
     struct gguf_string_iter it = {0};
@@ -40,17 +22,15 @@ static bool read_names(struct loading *l, size_t *bytes)
     if (n == 0 || n >= INT32_MAX)
         return err_set(l->e, ERR_INVALID, "%s has %llu entries: expected 1 to %d", TOKENS,
                        (unsigned long long)n, INT32_MAX - 1);
-    l->t->n_vocab = (int32_t)n;
-    l->names = calloc(n, sizeof *l->names);
     l->types = calloc(n, sizeof *l->types);
     l->whole = calloc(n, sizeof *l->whole);
-    l->t->pieces = calloc(n, sizeof *l->t->pieces);
-    l->t->kinds = calloc(n, sizeof *l->t->kinds);
-    if (!l->names || !l->types || !l->whole || !l->t->pieces || !l->t->kinds)
+    if (!tokenizer_alloc(l->t, n, l->e))
+        return false;
+    if (!l->types || !l->whole)
         return tokenizer_load_oom(l);
-    *bytes = 0;
-    for (uint64_t i = 0; i < n && gguf_next_string(&it, &l->names[i]); i++)
-        *bytes += l->names[i].len;
+    struct gguf_str name;
+    for (uint64_t i = 0; i < n && gguf_next_string(&it, &name); i++)
+        l->t->names[i] = (struct str){name.data, name.len};
     return true;
 }
 
@@ -73,51 +53,49 @@ static bool read_types(struct loading *l)
             return err_set(l->e, ERR_INVALID, "%s[%d] is %d: expected 1 to %d", TYPES, i, type,
                            LAST_TYPE);
         l->types[i] = (uint8_t)type;
-        l->t->kinds[i] = type == TYPE_CONTROL || type == TYPE_UNKNOWN ? SPECIAL_CONTROL
-                         : type != TYPE_USER_DEFINED                  ? SPECIAL_NOT
-                         : looks_like_marker(l->names[i])             ? SPECIAL_MARKER
-                                                                      : SPECIAL_USER;
+        l->t->kinds[i] = type == TYPE_CONTROL || type == TYPE_UNKNOWN  ? SPECIAL_CONTROL
+                         : type != TYPE_USER_DEFINED                   ? SPECIAL_NOT
+                         : tokenizer_looks_like_marker(l->t->names[i]) ? SPECIAL_MARKER
+                                                                       : SPECIAL_USER;
     }
     return true;
 }
 
-/* Names become bytes, which never need more room. */
-static bool make_pieces(struct loading *l, size_t bytes)
+static int64_t say_piece(void *user, int32_t id, char *out)
 {
-    struct tokenizer *t = l->t;
-    t->bytes = malloc(bytes + 1);
-    if (!t->bytes)
+    struct loading *l = user;
+    return l->kind->piece(l, id, out);
+}
+
+static bool index_tokens(struct loading *l)
+{
+    size_t n = (size_t)l->t->n_vocab;
+    bool *bytes = calloc(n, sizeof *bytes);
+    if (!bytes)
         return tokenizer_load_oom(l);
-    char *at = t->bytes;
-    for (int32_t i = 0; i < t->n_vocab; i++) {
-        struct gguf_str name = l->names[i];
-        int64_t n = l->kind->piece(l, i, at);
-        if (n < 0)
-            memcpy(at, name.data, name.len);
-        t->pieces[i] = (struct gguf_str){at, n < 0 ? name.len : (size_t)n};
-        at += t->pieces[i].len;
+    for (size_t i = 0; i < n; i++)
+        bytes[i] = l->types[i] == TYPE_BYTE;
+    bool ok = tokenizer_index(l->t, bytes, l->e);
+    free(bytes);
+    return ok;
+}
+
+struct special_tokens *tokenizer_load_special(struct loading *l, enum special_kind least,
+                                              enum special_kind most)
+{
+    size_t n = 0;
+    struct tokenizer *t = l->t;
+    struct special_token *list = malloc((size_t)t->n_vocab * sizeof *list);
+    if (!list) {
+        tokenizer_load_oom(l);
+        return NULL;
     }
-    return true;
-}
-
-/* Of tokens that read alike a special one is found, and one that only stands for a byte is not. */
-static int precedence(const struct loading *l, int32_t id)
-{
-    return l->t->kinds[id] != SPECIAL_NOT ? 2 : l->types[id] != TYPE_BYTE;
-}
-
-static bool make_tables(struct loading *l)
-{
-    struct tokenizer *t = l->t;
-    size_t n = (size_t)t->n_vocab;
-    if (!string_table_init(&t->texts, t->pieces, n))
-        return tokenizer_load_oom(l);
-    for (int p = 0; p <= 2; p++)
-        for (int32_t i = 0; i < t->n_vocab; i++)
-            if (t->pieces[i].len && precedence(l, i) == p)
-                string_table_add(&t->texts, i);
-    t->special = special_tokens_new(t->pieces, t->kinds, n, l->e);
-    return t->special != NULL;
+    for (int32_t i = 0; i < t->n_vocab; i++)
+        if (t->kinds[i] >= least && t->kinds[i] <= most)
+            list[n++] = (struct special_token){t->names[i], i, t->kinds[i], 0};
+    struct special_tokens *found = special_tokens_new(list, n, false, l->e);
+    free(list);
+    return found;
 }
 
 bool tokenizer_load_id(struct loading *l, const char *key, int32_t *id)
@@ -153,30 +131,28 @@ static bool read_settings(struct loading *l)
 
 static bool choose_kind(struct loading *l)
 {
-    static const struct tokenizer_kind *const kinds[] = {&tokenizer_kind_bpe, &tokenizer_kind_spm};
+    static const struct tokenizer_kind *const kinds[] = {&tokenizer_kind_bpe, &tokenizer_kind_spm,
+                                                         &tokenizer_kind_gemma4};
     struct gguf_str model;
     if (!gguf_string(l->g, MODEL, &model, l->e))
         return false;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (model.len == strlen(kinds[i]->name) &&
-            memcmp(model.data, kinds[i]->name, model.len) == 0) {
+        if (gguf_str_is(model, kinds[i]->name)) {
             l->kind = kinds[i];
             return true;
         }
     return err_set(l->e, ERR_UNSUPPORTED,
-                   "%s is \"%s\": we know \"gpt2\" (byte-level byte pair encoding) and \"llama\" "
-                   "(SentencePiece with scores)",
-                   MODEL, gguf_show(model).text);
+                   "%s is \"%s\"%s: we know \"gpt2\" (byte-level byte pair encoding), \"llama\" "
+                   "(SentencePiece with scores) and \"gemma4\"",
+                   MODEL, gguf_show(model).text, gguf_str_is(model, "bert") ? " (WordPiece)" : "");
 }
 
 struct tokenizer *tokenizer_open_gguf(const struct gguf *g, struct err *e)
 {
-    size_t bytes = 0;
-    struct loading l = {.g = g, .t = calloc(1, sizeof *l.t), .e = e};
-    bool ok = l.t || err_set(e, ERR_MEMORY, "out of memory for a tokenizer");
-    ok = ok && choose_kind(&l) && l.kind->start(&l) && read_names(&l, &bytes) && read_types(&l) &&
-         make_pieces(&l, bytes) && make_tables(&l) && read_settings(&l) && l.kind->finish(&l);
-    free(l.names);
+    struct loading l = {.g = g, .t = tokenizer_new(e), .e = e};
+    bool ok = l.t && choose_kind(&l) && l.kind->start(&l) && read_names(&l) && read_types(&l) &&
+              tokenizer_own_names(l.t, e) && tokenizer_make_pieces(l.t, say_piece, &l, e) &&
+              index_tokens(&l) && read_settings(&l) && l.kind->finish(&l);
     free(l.types);
     free(l.whole);
     if (ok)

@@ -18,11 +18,11 @@ enum token_type {
 
 struct loading {
     const struct gguf *g;
-    struct tokenizer *t;
+    struct tokenizer *t; /* its names lie in the file until all is read */
     const struct tokenizer_kind *kind;
-    struct gguf_str *names; /* [n_vocab] in the file */
-    uint8_t *types;         /* [n_vocab] enum token_type */
-    bool *whole;            /* [n_vocab] ordinary tokens that merging can make */
+    uint8_t *types; /* [n_vocab] enum token_type */
+    bool *whole;    /* [n_vocab] ordinary tokens that merging can make */
+    int pre_flags;  /* of the pre-tokenizer */
     struct err *e;
 };
 
@@ -31,17 +31,21 @@ struct tokenizer_kind {
     const char *name;
     /* Before names are read: the rules for splitting text. */
     bool (*start)(struct loading *);
-    /* The bytes that token `id` stands for go to out, names[id].len at most; returns how many,
-     * or -1: those of the name. Sets whole[id]; may change kinds[id]. */
+    /* As tokenizer_say. Sets whole[id]; may change kinds[id]. */
     int64_t (*piece)(struct loading *, int32_t id, char *out);
-    /* When pieces and special tokens are there: what merges. */
+    /* When pieces are there: the special tokens, what merges. */
     bool (*finish)(struct loading *);
     bool (*adds_bos)(const struct loading *); /* where the file says nothing */
 };
-extern const struct tokenizer_kind tokenizer_kind_bpe, tokenizer_kind_spm;
+extern const struct tokenizer_kind tokenizer_kind_bpe, tokenizer_kind_spm, tokenizer_kind_gemma4;
 
 bool tokenizer_load_oom(struct loading *); /* fails with the words for it */
 /* The id under a key, -1 when there is none. */
 bool tokenizer_load_id(struct loading *, const char *key, int32_t *id);
+/* Collects the tokens of kinds from `least` to `most`, by name. */
+struct special_tokens *tokenizer_load_special(struct loading *, enum special_kind least,
+                                              enum special_kind most);
+/* Merges by the pairs in the file, whose tokens are t->names. */
+bool tokenizer_load_merges(struct loading *);
 
 #endif

@@ -2,8 +2,8 @@
  * tokens in the byte-level alphabet, where every byte is a printable character; those of
  * control and user-defined tokens are plain text. */
 #include "buf.h"
+#include "pretokenizer_gguf.h"
 #include "tokenizer_gguf.h"
-#include "utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,42 +18,15 @@ static bool open_pretokenizer(struct loading *l)
                        "%s is absent: it names the rules that split text into words", PRE);
     if (!gguf_string(l->g, PRE, &name, l->e))
         return false;
-    l->t->pre = pretokenizer_open(name, l->e);
+    l->t->pre = pretokenizer_gguf((struct str){name.data, name.len}, &l->pre_flags, l->e);
     return l->t->pre || err_prefix(l->e, "%s", PRE);
-}
-
-/* The byte that a character of the alphabet stands for, or -1. Printable Latin-1 stands for
- * itself; the other bytes follow from U+0100 on, in order. */
-static int alphabet_byte(uint32_t c)
-{
-    if ((c >= 0x21 && c <= 0x7E) || (c >= 0xA1 && c <= 0xFF && c != 0xAD))
-        return (int)c;
-    if (c < 0x100 || c > 0x143)
-        return -1;
-    c -= 0x100;
-    return c <= 0x20 ? (int)c : c <= 0x42 ? (int)c - 0x21 + 0x7F : 0xAD;
-}
-
-/* Writes the bytes that a name stands for; -1 when it is not in the alphabet. */
-static int64_t alphabet_decode(struct gguf_str name, char *out)
-{
-    if (utf8_check(name.data, name.len) < name.len)
-        return -1;
-    int64_t n = 0;
-    for (size_t i = 0; i < name.len;) {
-        int byte = alphabet_byte(utf8_decode(name.data, &i));
-        if (byte < 0)
-            return -1;
-        out[n++] = (char)byte;
-    }
-    return n;
 }
 
 /* A name of an ordinary token that is not in the alphabet stays as it is: text cannot make it,
  * but it can be printed. */
 static int64_t piece(struct loading *l, int32_t id, char *out)
 {
-    int64_t n = l->t->kinds[id] == SPECIAL_NOT ? alphabet_decode(l->names[id], out) : -1;
+    int64_t n = l->t->kinds[id] == SPECIAL_NOT ? alphabet_decode(l->t->names[id], out) : -1;
     l->whole[id] = n > 0;
     return n;
 }
@@ -67,8 +40,8 @@ static void set_byte_tokens(struct loading *l)
         for (int32_t i = 0; i < l->t->n_vocab; i++) {
             char byte[2];
             bool is_ordinary = l->t->kinds[i] == SPECIAL_NOT;
-            if (l->names[i].len <= 2 && is_ordinary == ordinary &&
-                alphabet_decode(l->names[i], byte) == 1)
+            if (l->t->names[i].len <= 2 && is_ordinary == ordinary &&
+                alphabet_decode(l->t->names[i], byte) == 1)
                 bpe->byte_token[(unsigned char)byte[0]] = i;
         }
 }
@@ -79,12 +52,12 @@ struct merging {
     struct buf both;
 };
 
-static int32_t merge_part(const struct merging *m, uint64_t rank, struct gguf_str name)
+static int32_t merge_part(const struct merging *m, uint64_t rank, struct str name)
 {
     int32_t id = string_table_find(&m->by_name, name.data, name.len);
     if (id < 0)
         err_set(m->l->e, ERR_INVALID, "%s[%llu]: \"%s\" is not in the vocabulary", MERGES,
-                (unsigned long long)rank, gguf_show(name).text);
+                (unsigned long long)rank, gguf_show((struct gguf_str){name.data, name.len}).text);
     return id;
 }
 
@@ -97,13 +70,13 @@ static bool add_merge(struct merging *m, uint64_t rank, struct gguf_str merge)
         return err_set(l->e, ERR_INVALID, "%s[%llu] is \"%s\": expected two tokens and a space",
                        MERGES, (unsigned long long)rank, gguf_show(merge).text);
     size_t n_left = (size_t)(space - merge.data);
-    struct gguf_str left = {merge.data, n_left}, right = {space + 1, merge.len - n_left - 1};
+    struct str left = {merge.data, n_left}, right = {space + 1, merge.len - n_left - 1};
     buf_clear(both);
     buf_add(both, left.data, left.len);
     buf_add(both, right.data, right.len);
     if (both->failed)
         return tokenizer_load_oom(l);
-    struct gguf_str joined = {both->data, both->len};
+    struct str joined = {both->data, both->len};
     int32_t a = merge_part(m, rank, left), b = a < 0 ? -1 : merge_part(m, rank, right);
     int32_t result = b < 0 ? -1 : merge_part(m, rank, joined);
     if (result < 0)
@@ -114,7 +87,7 @@ static bool add_merge(struct merging *m, uint64_t rank, struct gguf_str merge)
     return true;
 }
 
-static bool add_merges(struct merging *m, size_t n_vocab)
+static bool add_merges(struct merging *m)
 {
     struct loading *l = m->l;
     struct gguf_string_iter it = {0};
@@ -122,7 +95,7 @@ static bool add_merges(struct merging *m, size_t n_vocab)
     uint64_t rank = 0;
     if (!gguf_strings(l->g, MERGES, &it, l->e))
         return false;
-    if (!string_table_init(&m->by_name, l->names, n_vocab))
+    if (!string_table_init(&m->by_name, l->t->names, (size_t)l->t->n_vocab))
         return tokenizer_load_oom(l);
     for (int32_t i = 0; i < l->t->n_vocab; i++)
         string_table_add(&m->by_name, i);
@@ -132,26 +105,33 @@ static bool add_merges(struct merging *m, size_t n_vocab)
     return true;
 }
 
-static bool read_merges(struct loading *l)
+bool tokenizer_load_merges(struct loading *l)
 {
     uint64_t n;
-    size_t n_vocab = (size_t)l->t->n_vocab;
     struct merging m = {.l = l};
-    if (!gguf_array_len(l->g, MERGES, GGUF_STRING, &n, l->e) ||
-        !bpe_init(&l->t->bpe, l->t->pieces, n_vocab, n, l->e))
+    if (!gguf_array_len(l->g, MERGES, GGUF_STRING, &n, l->e) || !bpe_by_pairs(&l->t->bpe, n, l->e))
         return false;
-    set_byte_tokens(l);
-    bool ok = add_merges(&m, n_vocab);
+    bool ok = add_merges(&m);
     buf_free(&m.both);
     string_table_free(&m.by_name);
-    return ok &&
-           bpe_finish(&l->t->bpe, l->whole, n_vocab, pretokenizer_ignores_merges(l->t->pre), l->e);
+    return ok;
+}
+
+static bool finish(struct loading *l)
+{
+    struct tokenizer *t = l->t;
+    t->special = tokenizer_load_special(l, SPECIAL_USER, SPECIAL_CONTROL);
+    if (!t->special || !bpe_init(&t->bpe, t->pieces, (size_t)t->n_vocab, false, l->e))
+        return false;
+    set_byte_tokens(l);
+    return tokenizer_load_merges(l) &&
+           bpe_finish(&t->bpe, l->whole, l->pre_flags & PRE_WHOLE_WORDS, l->e);
 }
 
 static bool adds_bos(const struct loading *l)
 {
-    return pretokenizer_adds_bos(l->t->pre);
+    return l->pre_flags & PRE_ADD_BOS;
 }
 
-const struct tokenizer_kind tokenizer_kind_bpe = {"gpt2", open_pretokenizer, piece, read_merges,
+const struct tokenizer_kind tokenizer_kind_bpe = {"gpt2", open_pretokenizer, piece, finish,
                                                   adds_bos};

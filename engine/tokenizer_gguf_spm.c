@@ -9,48 +9,44 @@
 
 static const char SCORES[] = "tokenizer.ggml.scores";
 
+/* Adds SentencePiece's normaliser, without a character map, and cuts. */
 static bool start(struct loading *l)
 {
-    struct spm *spm = l->t->spm = calloc(1, sizeof *spm);
-    if (!spm)
+    struct tokenizer *t = l->t;
+    struct normal_step step = {.kind = NORMAL_SENTENCEPIECE, .escape = true};
+    t->starts_anew = true;
+    t->joins = calloc(1, sizeof *t->joins);
+    t->normaliser = normaliser_new(l->e);
+    if (!t->joins)
         return err_set(l->e, ERR_MEMORY, "out of memory for a tokenizer");
-    return gguf_bool_or(l->g, "tokenizer.ggml.add_space_prefix", true, &spm->add_prefix, l->e) &&
-           gguf_bool_or(l->g, "tokenizer.ggml.remove_extra_whitespaces", false, &spm->one_space,
-                        l->e);
-}
-
-static int hex_digit(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
-/* The byte that a token named <0x0A> stands for, or -1. */
-static int named_byte(struct gguf_str name)
-{
-    if (name.len != 6 || memcmp(name.data, "<0x", 3) != 0 || name.data[5] != '>')
-        return -1;
-    int high = hex_digit(name.data[3]), low = hex_digit(name.data[4]);
-    return high < 0 || low < 0 ? -1 : high * 16 + low;
+    if (!t->normaliser ||
+        !gguf_bool_or(l->g, "tokenizer.ggml.add_space_prefix", true, &step.dummy_prefix, l->e) ||
+        !gguf_bool_or(l->g, "tokenizer.ggml.remove_extra_whitespaces", false, &step.one_space,
+                      l->e))
+        return false;
+    t->adds_space = step.dummy_prefix;
+    t->start = step.dummy_prefix ? START_ONE_SPACE : START_KEEP;
+    return normaliser_add(t->normaliser, step, l->e);
 }
 
 /* Text to be merged holds U+2581 where it had spaces. So a name with a plain space, which some
  * converters write for runs of them, is never met; it can only be printed. */
 static int64_t piece(struct loading *l, int32_t id, char *out)
 {
-    struct gguf_str name = l->names[id];
+    struct str name = l->t->names[id];
     bool plain_space = memchr(name.data, ' ', name.len);
     if (l->t->kinds[id] == SPECIAL_CONTROL)
         return -1;
     if (l->types[id] == TYPE_BYTE) {
-        int byte = named_byte(name);
+        int byte = tokenizer_named_byte(name);
         *out = (char)byte;
         return byte < 0 ? -1 : 1;
     }
     if (plain_space)
         l->t->kinds[id] = SPECIAL_NOT;
-    l->whole[id] = l->t->kinds[id] == SPECIAL_NOT && l->types[id] != TYPE_UNUSED && !plain_space &&
-                   name.len > 0 && utf8_check(name.data, name.len) == name.len;
-    return (int64_t)spm_spaces(name, out);
+    l->whole[id] = l->t->kinds[id] == SPECIAL_NOT && !plain_space && name.len > 0 &&
+                   utf8_check(name.data, name.len) == name.len;
+    return (int64_t)tokenizer_unmark(name, out);
 }
 
 struct scored {
@@ -78,9 +74,9 @@ static bool list_tokens(struct loading *l, const char *scores, struct scored *li
             continue;
         if (isnan(x.score))
             return err_set(l->e, ERR_INVALID, "%s[%d] is not a number", SCORES, i);
-        if (l->t->pieces[i].len > BPE_LONGEST_TEXT)
+        if (l->t->names[i].len > BPE_LONGEST_TEXT)
             return err_set(l->e, ERR_LIMIT, "token %d has %zu bytes: at most %d", i,
-                           l->t->pieces[i].len, BPE_LONGEST_TEXT);
+                           l->t->names[i].len, BPE_LONGEST_TEXT);
         list[(*n)++] = x;
     }
     qsort(list, (size_t)*n, sizeof *list, compare_scored);
@@ -98,7 +94,9 @@ static bool add_tokens(struct loading *l, const char *scores)
     for (int32_t i = 0; ok && i < n; i++) {
         rank += i > 0 && list[i].score != list[i - 1].score;
         bpe_add_text(&l->t->bpe, list[i].id, rank);
-        spm_note_token(l->t->spm, l->t->pieces[list[i].id]);
+        joins_note(l->t->joins, l->t->names[list[i].id]);
+        if (l->types[list[i].id] == TYPE_UNUSED)
+            ok = bpe_set_unused(&l->t->bpe, list[i].id, l->e);
     }
     free(list);
     return ok;
@@ -107,8 +105,9 @@ static bool add_tokens(struct loading *l, const char *scores)
 static bool set_fallback(struct loading *l)
 {
     struct bpe *bpe = &l->t->bpe;
+    bpe->fuse_unknown = true;
     for (int32_t i = l->t->n_vocab; i-- > 0;) { /* of several the first one counts */
-        int byte = l->types[i] == TYPE_BYTE ? named_byte(l->names[i]) : -1;
+        int byte = l->types[i] == TYPE_BYTE ? tokenizer_named_byte(l->t->names[i]) : -1;
         if (byte >= 0)
             bpe->byte_token[byte] = i;
         if (l->types[i] == TYPE_UNKNOWN)
@@ -136,8 +135,13 @@ static bool finish(struct loading *l)
     if (n != (uint64_t)l->t->n_vocab)
         return err_set(l->e, ERR_INVALID, "%s has %llu entries for %d tokens: expected as many",
                        SCORES, (unsigned long long)n, l->t->n_vocab);
-    return bpe_init_by_text(&l->t->bpe, l->t->pieces, (size_t)l->t->n_vocab, l->e) &&
-           add_tokens(l, scores) && set_fallback(l);
+    struct tokenizer *t = l->t;
+    t->special = tokenizer_load_special(l, SPECIAL_MARKER, SPECIAL_CONTROL);
+    t->special_normal = tokenizer_load_special(l, SPECIAL_USER, SPECIAL_USER);
+    return t->special && t->special_normal &&
+           bpe_init(&t->bpe, t->names, (size_t)t->n_vocab, true, l->e) &&
+           bpe_by_text(&t->bpe, l->e) && add_tokens(l, scores) && set_fallback(l) &&
+           bpe_finish(&t->bpe, l->whole, false, l->e);
 }
 
 static bool adds_bos(const struct loading *l)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "pretokenizer.h"
+#include "pretokenizer_gguf.h"
 #include "vocab_build.h"
 
 #include "test.h"
@@ -343,8 +343,8 @@ static struct buf decode(const struct tokenizer *t, const struct token_list *ids
 static void decoding_what_was_encoded_gives_the_text(void **state)
 {
     char text[4096];
-    for (size_t i = 0; pretokenizer_name(i); i++) {
-        struct tokenizer *t = sample(pretokenizer_name(i));
+    for (size_t i = 0; pretokenizer_gguf_name(i); i++) {
+        struct tokenizer *t = sample(pretokenizer_gguf_name(i));
         for (int round = 0; round < 100; round++) {
             size_t n = random_text(text, below(200));
             struct token_list ids = encode(t, text, n, (enum control_rule)below(2), NULL, 0);

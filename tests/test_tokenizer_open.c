@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "pretokenizer.h"
+#include "pretokenizer_gguf.h"
 #include "vocab_build.h"
 
 #include "test.h"
@@ -55,9 +55,9 @@ static int32_t last_id(const struct tokenizer *t, const char *text)
 static void every_known_pre_tokenizer_opens_and_an_unknown_one_is_named(void **state)
 {
     struct vocab_build v = {0};
-    for (size_t i = 0; pretokenizer_name(i); i++) {
+    for (size_t i = 0; pretokenizer_gguf_name(i); i++) {
         start(&v);
-        struct tokenizer *t = opened(&v, pretokenizer_name(i));
+        struct tokenizer *t = opened(&v, pretokenizer_gguf_name(i));
         assert_int_equal(count(t, "ab<s>"), 2);
         tokenizer_free(t);
     }

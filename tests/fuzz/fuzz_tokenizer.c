@@ -2,7 +2,7 @@
  * keeps its promises about whatever text. */
 #include <stdlib.h>
 
-#include "pretokenizer.h"
+#include "pretokenizer_gguf.h"
 #include "utf8.h"
 #include "vocab_build.h"
 
@@ -20,11 +20,11 @@ static uint8_t take(struct input *in)
 }
 
 /* A short string of the input. */
-static struct gguf_str take_string(struct input *in)
+static struct str take_string(struct input *in)
 {
     size_t n = take(in) & 15;
     n = n < in->left ? n : in->left;
-    struct gguf_str s = {(const char *)in->at, n};
+    struct str s = {(const char *)in->at, n};
     in->at += n;
     in->left -= n;
     return s;
@@ -43,7 +43,7 @@ static struct tokenizer *take_scored(struct input *in, uint8_t how)
     for (size_t n = take(in) & 63; n; n--) {
         char name[16 * 3];
         size_t len = 0;
-        struct gguf_str s = take_string(in);
+        struct str s = take_string(in);
         for (size_t i = 0; i < s.len; i++) { /* a bar is U+2581 */
             bool mark = s.data[i] == '|';
             memcpy(name + len, mark ? "\xE2\x96\x81" : s.data + i, mark ? 3 : 1);
@@ -67,18 +67,18 @@ static struct tokenizer *take_tokenizer(struct input *in, uint8_t how)
         return take_scored(in, how);
     struct vocab_build v = {0};
     size_t n_pre = 0;
-    while (pretokenizer_name(n_pre))
+    while (pretokenizer_gguf_name(n_pre))
         n_pre++;
-    const char *pre = pretokenizer_name(take(in) % n_pre);
+    const char *pre = pretokenizer_gguf_name(take(in) % n_pre);
     if (how & BYTES)
         vocab_start(&v);
     for (size_t n = take(in) & 31; n; n--) {
-        struct gguf_str s = take_string(in);
+        struct str s = take_string(in);
         vocab_token_n(&v, s.data, s.len, how & TYPES ? take(in) % 7 : take(in));
     }
     for (size_t n = take(in) & 31; n; n--) {
         char merge[20] = {0};
-        struct gguf_str s = take_string(in);
+        struct str s = take_string(in);
         memcpy(merge, s.data, s.len);
         if (how & MERGES && strchr(merge + 1, ' ') && s.len > 2)
             vocab_merge(&v, merge);
