@@ -15,6 +15,7 @@
 #define MAX_SEQS 40
 #define MAX_PAGES 24
 #define POOL_PAGES 600
+#define MAX_EXPERTS 8
 
 struct shape {
     enum dtype weights, kv;
@@ -28,11 +29,13 @@ struct shape {
     bool extras;     /* biases of norms, sinks, soft cap of the logits, a gated addition */
     bool ungated;    /* MLP */
     int rotary_dims; /* 0: all */
+    int experts;     /* of each MLP, half of them used; 0: a plain one */
 };
 
 struct layer {
     struct weight *norm1, *q, *k, *v, *o, *norm2, *gate, *up, *down, *bias;
-    struct weight *post1, *post2, *norm_q, *norm_k, *sinks, *norm_bias, *side;
+    struct weight *post1, *post2, *norm_q, *norm_k, *sinks, *norm_bias, *side, *router;
+    const struct weight *gates[MAX_EXPERTS], *ups[MAX_EXPERTS], *downs[MAX_EXPERTS];
 };
 
 struct mini {
@@ -42,7 +45,8 @@ struct mini {
     struct weight *embed, *norm;
     struct layer layers[LAYERS];
     struct activation *x, *normed, *q, *k, *v, *att, *normed2, *hidden, *added, *plain, *last,
-        *logits;
+        *logits, *choice;
+    struct moe *moe;
 };
 
 static struct weight *make(struct mini *m, enum dtype t, int rows, int cols, uint64_t *seed)
@@ -75,6 +79,13 @@ static void make_layer(struct mini *m, struct layer *l, int width, uint64_t *see
     l->norm_k = make(m, DTYPE_F32, 1, s->dim * (each ? s->kv_heads : 1), seed);
     l->norm_bias = make(m, DTYPE_F32, 1, width, seed);
     l->side = make(m, DTYPE_F32, 1, width, seed);
+    for (int i = 0; i < s->experts; i++) {
+        l->gates[i] = make(m, t, s->ff, width, seed);
+        l->ups[i] = make(m, t, s->ff, width, seed);
+        l->downs[i] = make(m, t, width, s->ff, seed);
+    }
+    if (s->experts)
+        l->router = make(m, DTYPE_F32, s->experts, width, seed);
     l->sinks = make(m, DTYPE_F32, 1, s->heads, seed);
 }
 
@@ -105,6 +116,12 @@ static struct mini mini_of(struct backend *b, const struct shape *s)
     m.hidden = rig_activation(m.b, s->ff, m.layers[0].down, false);
     m.added = rig_activation(m.b, width, NULL, false);
     m.plain = rig_activation(m.b, width, NULL, false);
+    if (s->experts) {
+        struct moe_config c = {s->experts, s->experts / 2,   width,           s->ff, s->extras,
+                               s->act,     m.layers[0].gate, m.layers[0].down};
+        m.choice = rig_activation(m.b, s->experts, NULL, false);
+        m.moe = m.b->ops->moe_new(m.b, &c, &e);
+    }
     m.last = rig_activation(m.b, width, m.embed, true);
     m.logits = rig_activation(m.b, VOCAB, NULL, true);
     assert_true(m.b->ops->kv_open(m.b, &pool, &e));
@@ -134,6 +151,17 @@ static void add(struct mini *m, const struct activation *in, const struct weight
     o->linear(m->b, m->s.norms ? INTO_STORE : INTO_ADD, m->s.act, in, 1, &w, NULL, &out);
     if (m->s.norms)
         o->norm_add(m->b, m->x, m->added, &norm);
+}
+
+/* x += experts(norm of x) */
+static void experts(struct mini *m, const struct layer *l, const struct norm *norm)
+{
+    const struct backend_ops *o = m->b->ops;
+    const struct weight *router[] = {l->router};
+    const struct moe_layer layer = {l->gates, l->ups, l->downs, NULL, NULL, NULL};
+    o->norm(m->b, m->plain, m->x, norm);
+    o->linear(m->b, INTO_STORE, m->s.act, m->plain, 1, router, NULL, &m->choice);
+    o->moe(m->b, m->moe, &layer, INTO_ADD, m->normed2, m->choice, m->x);
 }
 
 static struct norm norm_of(const struct shape *s, const struct weight *w, const struct weight *bias)
@@ -169,6 +197,8 @@ static void forward(struct mini *m)
             o->norm(m->b, m->plain, m->x, &norm2);
             o->gated_add(m->b, m->x, m->plain, m->plain, l->side);
         }
+        if (s->experts)
+            experts(m, l, &norm2);
         add(m, m->hidden, l->down, l->post2);
     }
     const struct weight *head[] = {m->embed};
@@ -332,6 +362,10 @@ static void shapes_agree(const char *isa)
          QK_NORM_HEADS, true, true, 4},
         {DTYPE_F16, DTYPE_BF16, 5, 1, 18, 40, 16, 0, 4, ACT_GELU, ROPE_NEOX, false, NORM_LAYER,
          QK_NORM_HEAD, true, false, 6},
+        {DTYPE_Q4_1, DTYPE_F16, 4, 2, 16, 96, 16, 0, 0, ACT_SILU, ROPE_NORMAL, false, NORM_RMS,
+         QK_NORM_HEAD, false, false, 0, 8},
+        {DTYPE_F16, DTYPE_F16, 3, 1, 10, 37, 16, 0, 0, ACT_SWIGLU_CLAMPED, ROPE_NEOX, false,
+         NORM_RMS, QK_NORM_HEAD, true, false, 0, 5},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         shape_agrees(isa, &shapes[i], i == 0 ? 300 : i < 5 ? 100 : 50);
@@ -377,7 +411,7 @@ static void many_segments_are_joined_in_one_order(void **state)
 /* The sets that fuse a product and a sum differ in the width of their vectors only. */
 static void as_the_first(const char *isa)
 {
-    enum { N_TYPES = 11 };
+    enum { N_TYPES = 12 };
     static struct seq first[N_TYPES];
     static const struct shape shapes[N_TYPES] = {
         {DTYPE_Q8_0, DTYPE_F16, 4, 1, 64, 256, 16, 0, 5, ACT_SILU, ROPE_NEOX, true},
@@ -393,6 +427,8 @@ static void as_the_first(const char *isa)
         {DTYPE_MXFP4, DTYPE_F16, 4, 2, 16, 96, 16, 0, 0, ACT_SILU, ROPE_NEOX, false},
         {DTYPE_NVFP4, DTYPE_F16, 4, 2, 16, 128, 16, 0, 0, ACT_SILU, ROPE_NEOX, false},
         {DTYPE_Q4_Z, DTYPE_F16, 4, 2, 16, 96, 16, 0, 0, ACT_SILU, ROPE_NEOX, false},
+        {DTYPE_Q4_1, DTYPE_F16, 4, 2, 16, 96, 16, 0, 0, ACT_SILU, ROPE_NORMAL, false, NORM_RMS,
+         QK_NORM_HEAD, false, false, 0, 8},
     };
     if (strcmp(isa, "generic") == 0)
         return;

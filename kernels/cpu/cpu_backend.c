@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "backend.h"
+#include "moe.h"
 #include "record.h"
 #include "repack.h"
 #include "step.h"
@@ -129,6 +130,23 @@ static bool take_quantised(struct cpu_backend *b, struct activation *a, struct e
            pack_floats(b, &a->s, n_blocks, stride, e);
 }
 
+struct activation *step_rows_new(struct cpu_backend *b, int width, int max_rows, bool quantised,
+                                 struct err *e)
+{
+    struct activation *a = blocks_take(&b->blocks, 1, sizeof *a, "activations", NULL, e);
+    if (!a)
+        return NULL;
+    *a = (struct activation){
+        .width = width,
+        .stride = (width + PANEL - 1) / PANEL * PANEL,
+        .max_rows = max_rows,
+        .quantised = quantised,
+    };
+    bool ok = quantised ? take_quantised(b, a, e)
+                        : pack_floats(b, &a->f, (size_t)max_rows, (size_t)a->stride, e);
+    return ok ? a : NULL;
+}
+
 static struct activation *activation_new(struct backend *base, int width,
                                          const struct weight *reader, bool logit_rows,
                                          struct err *e)
@@ -139,22 +157,15 @@ static struct activation *activation_new(struct backend *base, int width,
                 reader ? (long long)reader->cols : 0ll);
         return NULL;
     }
-    struct activation *a = blocks_take(&b->blocks, 1, sizeof *a, "activations", NULL, e);
-    if (!a)
-        return NULL;
-    *a = (struct activation){
-        .width = width,
-        .stride = (width + PANEL - 1) / PANEL * PANEL,
-        .max_rows = logit_rows ? b->config.max_logits : b->config.max_rows,
-        .logit_rows = logit_rows,
-        .quantised = reader && dtype_is_quantised(reader->type),
-    };
+    bool quantised = reader && dtype_is_quantised(reader->type);
     /* Logits are the widest by far and never quantised; what reads them needs no such room. */
-    if ((!logit_rows || a->quantised) && !widen(b, width, e))
+    if ((!logit_rows || quantised) && !widen(b, width, e))
         return NULL;
-    bool ok = a->quantised ? take_quantised(b, a, e)
-                           : pack_floats(b, &a->f, (size_t)a->max_rows, (size_t)a->stride, e);
-    return ok ? a : NULL;
+    int rows = logit_rows ? b->config.max_logits : b->config.max_rows;
+    struct activation *a = step_rows_new(b, width, rows, quantised, e);
+    if (a)
+        a->logit_rows = logit_rows;
+    return a;
 }
 
 static struct rope *rope_new(struct backend *base, const struct rope_config *c, struct err *e)
@@ -350,6 +361,7 @@ static const struct backend_ops ops = {
     .describe = describe,
     .weight_load = weight_load,
     .activation_new = activation_new,
+    .moe_new = moe_new,
     .rope_new = rope_new,
     .kv_open = kv_open,
     .kv_page_bytes = kv_page_bytes,
@@ -366,6 +378,7 @@ static const struct backend_ops ops = {
     .attention = record_attention,
     .soft_cap = record_soft_cap,
     .gated_add = record_gated_add,
+    .moe = record_moe,
     .submit = submit,
     .read = read_row,
     .host_for = host_for,

@@ -66,6 +66,14 @@ struct kernels {
     void (*soft_cap)(float *x, int n, float cap);
     /* x[0..n) += sigmoid(in · w) * y[0..n); in, w: [n_in] */
     void (*gated_add)(float *x, const float *y, int n, const float *in, const float *w, int n_in);
+    /* The n_used best of n logits (of equal ones the first), best first, and their share of the
+     * softmax of all, or of those chosen. A NaN makes all shares NaN. scratch: [n, padded to 16] */
+    void (*route)(const float *logits, int n, int n_used, bool renormalise, float *scratch,
+                  int32_t *chosen, float *share);
+    /* out[0..n) = or += the sum of share[k] times row slots[k] of y, k ascending; rows are padded
+     * to 16 floats */
+    void (*mix)(float *out, bool add, const float *y, int stride, const int32_t *slots,
+                const float *share, int n_used, int n);
     /* out = the norm of x (may be out), or out += it; no alignment, no padding */
     void (*norm)(float *out, const float *x, int n, const struct norm_row *);
     void (*norm_add)(float *out, const float *x, int n, const struct norm_row *);

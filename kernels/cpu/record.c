@@ -2,6 +2,7 @@
 
 #include <assert.h>
 
+#include "moe.h"
 #include "step.h"
 
 static struct cpu_backend *cpu(struct backend *b)
@@ -157,4 +158,47 @@ void record_gated_add(struct backend *base, struct activation *x, const struct a
     r->gated_add.y = y;
     r->gated_add.in = in;
     r->gated_add.w = w;
+}
+
+/* Every expert's matrices have the config's shape and class, so that any may be chosen. */
+static bool are_experts(const struct moe *m, const struct moe_layer *l)
+{
+    const struct moe_config *c = &m->config;
+    for (int e = 0; e < c->n_experts; e++) {
+        const struct weight *g = l->gate[e], *u = l->up[e], *d = l->down[e];
+        if (g->rows != c->n_ff || u->rows != c->n_ff || d->rows != c->n_embd ||
+            g->cols != c->n_embd || u->cols != c->n_embd || d->cols != c->n_ff ||
+            dtype_is_quantised(g->type) != m->x->quantised ||
+            dtype_is_quantised(u->type) != m->x->quantised ||
+            dtype_is_quantised(d->type) != m->middle->quantised)
+            return false;
+    }
+    return true;
+}
+
+static bool is_bias(const struct weight *w, int n_experts, int width)
+{
+    return !w || (w->rows == n_experts && w->cols == width && !dtype_is_quantised(w->type));
+}
+
+void record_moe(struct backend *base, struct moe *m, const struct moe_layer *l,
+                enum linear_into into, const struct activation *x,
+                const struct activation *router_logits, struct activation *out)
+{
+    const struct moe_config *c = &m->config;
+    assert(into == INTO_STORE || into == INTO_ADD);
+    assert(x->width == c->n_embd && x->quantised == m->x->quantised && !x->logit_rows);
+    assert(router_logits->f && router_logits->width == c->n_experts && !router_logits->logit_rows);
+    assert(out->f && out->width == c->n_embd && !out->logit_rows && out != x);
+    assert(are_experts(m, l) && is_bias(l->gate_bias, c->n_experts, c->n_ff));
+    assert(is_bias(l->up_bias, c->n_experts, c->n_ff));
+    assert(is_bias(l->down_bias, c->n_experts, c->n_embd));
+    (void)c, (void)are_experts, (void)is_bias;
+    struct record *r = record(base, OP_MOE);
+    r->moe.moe = m;
+    r->moe.layer = *l;
+    r->moe.into = into;
+    r->moe.x = x;
+    r->moe.router_logits = router_logits;
+    r->moe.out = out;
 }

@@ -164,6 +164,9 @@ static void run_record(struct cpu_backend *b, const struct record *r, int member
     case OP_GATED_ADD:
         run_gated_add(b, r);
         break;
+    case OP_MOE:
+        step_moe(b, r, member);
+        break;
     }
 }
 

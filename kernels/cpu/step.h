@@ -19,6 +19,7 @@ enum op {
     OP_ATTENTION,
     OP_SOFT_CAP,
     OP_GATED_ADD,
+    OP_MOE,
 };
 
 struct rope {
@@ -70,6 +71,13 @@ struct record {
             const struct activation *y, *in;
             const struct weight *w;
         } gated_add;
+        struct {
+            struct moe *moe;
+            struct moe_layer layer;
+            enum linear_into into;
+            const struct activation *x, *router_logits;
+            struct activation *out;
+        } moe;
     };
 };
 
@@ -134,7 +142,12 @@ bool step_attention_reserve(struct cpu_backend *b, struct err *e);
 /* Sorts the step's rows into lone rows and tiles; before the team starts. */
 void step_attention_plan(struct cpu_backend *b);
 
+/* A buffer of max_rows rows of this width, plain or in quantised form. */
+struct activation *step_rows_new(struct cpu_backend *b, int width, int max_rows, bool quantised,
+                                 struct err *e);
+
 /* One operation, called by every member. */
+void step_moe(struct cpu_backend *b, const struct record *r, int member);
 void step_linear(struct cpu_backend *b, const struct record *r, int member);
 void step_attention(struct cpu_backend *b, const struct record *r, int member);
 

@@ -24,6 +24,10 @@ void ISA_FN(act)(enum act_fn, float *x, int n);
 void ISA_FN(act_mul)(enum act_fn, float *gate, const float *up, int n);
 void ISA_FN(soft_cap)(float *x, int n, float cap);
 void ISA_FN(gated_add)(float *x, const float *y, int n, const float *in, const float *w, int n_in);
+void ISA_FN(route)(const float *logits, int n, int n_used, bool renormalise, float *scratch,
+                   int32_t *chosen, float *share);
+void ISA_FN(mix)(float *out, bool add, const float *y, int stride, const int32_t *slots,
+                 const float *share, int n_used, int n);
 void ISA_FN(norm)(float *out, const float *x, int n, const struct norm_row *);
 void ISA_FN(norm_add)(float *out, const float *x, int n, const struct norm_row *);
 void ISA_FN(rotate)(enum rope_style, float *x, const float *cos, const float *sin, int n_dims);
