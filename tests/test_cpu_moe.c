@@ -179,6 +179,7 @@ static void moes(const char *isa)
         {DTYPE_F16, DTYPE_BF16, DTYPE_F32, 5, 3, 50, 19, 30, false, false, ACT_GELU},
         {DTYPE_Q4_K, DTYPE_Q6_K, none, 8, 2, 256, 256, 1, true, true, ACT_SILU},
         {DTYPE_Q8_0, DTYPE_F32, DTYPE_BF16, 32, 4, 96, 32, 40, true, true, ACT_SWIGLU_CLAMPED},
+        {DTYPE_MXFP4, DTYPE_MXFP4, DTYPE_BF16, 32, 4, 96, 96, 40, true, true, ACT_SWIGLU_CLAMPED},
         {DTYPE_BF16, DTYPE_Q4_0, DTYPE_F16, 33, 8, 48, 160, 9, false, true, ACT_GELU_TANH},
         {DTYPE_Q4_1, DTYPE_Q5_1, DTYPE_F32, 1, 1, 64, 64, 5, false, false, ACT_SILU},
         {DTYPE_Q5_0, DTYPE_Q8_0, none, 3, 2, 64, 96, 300, true, false, ACT_SILU},
