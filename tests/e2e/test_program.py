@@ -42,7 +42,7 @@ def test_a_wrong_flag_is_told_what_would_be_right(flags, message):
 
 
 @pytest.mark.parametrize("model, message", [
-    ("/nowhere/model.gguf", "No such file"),
+    ("/nowhere/model.gguf", "does not exist"),
     (ROOT, "directory"),
     (__file__, "GGUF"),
 ])
