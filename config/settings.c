@@ -65,6 +65,8 @@ static const struct setting table[] = {
      "seed of requests that bring none (default: a new one for each)"},
     {"chat-template", TEXT, AT(chat_template), 0, 0, NULL, NULL, "FILE",
      "Jinja chat template to use instead of the model's"},
+    {"generation-config", CHOICE, AT(generation_config), 0, 0, "auto", "auto|none", NULL,
+     "sampling defaults of requests; auto: the model's generation_config.json"},
     {"device", CHOICE, AT(device), 0, 0, "auto", "auto|cpu", NULL, "what runs the model"},
     {"threads", INTEGER, AT(threads), 1, 1024, NULL, NULL, "N",
      "threads that compute (default: all cores that it may use)"},

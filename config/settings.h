@@ -34,6 +34,7 @@ struct settings {
     bool enable_prefix_caching;
     int64_t seed;              /* −1: a new one for each request */
     const char *chat_template; /* NULL: the model's; else a file */
+    const char *generation_config;
 
     const char *device;
     int64_t threads; /* 0: automatic */

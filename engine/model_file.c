@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include "hf_dir.h"
+#include "log.h"
 #include "model_path.h"
 
 struct model_file {
@@ -14,6 +15,7 @@ struct model_file {
     struct err spec_error; /* ERR_NONE: spec is filled */
     struct weights *weights;
     struct generation_defaults defaults;
+    struct chat_templates templates;
 };
 
 static bool take_gguf(struct model_file *f, struct gguf *g, struct err *e)
@@ -22,17 +24,24 @@ static bool take_gguf(struct model_file *f, struct gguf *g, struct err *e)
     if (!g || !gguf_join_parts(g, e) || !(f->weights = weights_open_gguf(g, e)))
         return false;
     model_spec_from_gguf(g, &f->spec, &f->spec_error);
+    struct err why;
+    if (!chat_templates_read_gguf(&f->templates, g, &why))
+        log_warn("%s", why.msg);
     return true;
 }
 
 static bool open_path(struct model_file *f, const char *model, struct err *e)
 {
     struct stat st;
+    struct err why;
     f->path = model_path_find(model, e);
     if (!f->path)
         return false;
-    if (stat(f->path, &st) == 0 && S_ISDIR(st.st_mode))
+    if (stat(f->path, &st) == 0 && S_ISDIR(st.st_mode)) {
+        if (!chat_templates_read_dir(&f->templates, f->path, &why))
+            log_warn("%s", why.msg);
         return (f->hf = hf_dir_open(f->path, e));
+    }
     return take_gguf(f, gguf_open(f->path, e), e);
 }
 
@@ -71,6 +80,7 @@ void model_file_close(struct model_file *f)
     weights_close(f->weights);
     gguf_close(f->gguf);
     hf_dir_close(f->hf);
+    chat_templates_free(&f->templates);
     free(f->path);
     free(f);
 }
@@ -104,4 +114,14 @@ const struct gguf *model_file_gguf(const struct model_file *f)
 const struct generation_defaults *model_file_defaults(const struct model_file *f)
 {
     return f->hf ? hf_dir_defaults(f->hf) : &f->defaults;
+}
+
+const struct chat_templates *model_file_templates(const struct model_file *f)
+{
+    return &f->templates;
+}
+
+struct tokenizer *model_file_tokenizer(const struct model_file *f, struct err *e)
+{
+    return f->gguf ? tokenizer_open_gguf(f->gguf, e) : tokenizer_open(f->path, NULL, e);
 }

@@ -7,8 +7,10 @@
 #ifndef TOKEND_MODEL_FILE_H
 #define TOKEND_MODEL_FILE_H
 
+#include "chat_templates.h"
 #include "generation_defaults.h"
 #include "model_spec.h"
+#include "tokenizer.h"
 #include "weights.h"
 
 struct model_file;
@@ -29,5 +31,8 @@ const struct weights *model_file_weights(const struct model_file *, struct err *
 
 /* generation_config.json's */
 const struct generation_defaults *model_file_defaults(const struct model_file *);
+const struct chat_templates *model_file_templates(const struct model_file *);
+/* A new one, which the caller frees. */
+struct tokenizer *model_file_tokenizer(const struct model_file *, struct err *e);
 
 #endif

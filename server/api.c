@@ -86,16 +86,19 @@ void api_set_http(struct api *api, const struct http_server *http)
     api->http = http;
 }
 
-void api_set_engine(struct api *api, struct engine *engine, const struct tokenizer *tokenizer,
-                    const struct template *template)
+void api_set_engine(struct api *api, struct engine *engine, const struct api_model *m)
 {
     api->info = engine_get_info(engine);
     api->model = (struct text_model){
-        .tokenizer = tokenizer,
-        .template = template,
+        .tokenizer = m->tokenizer,
+        .template = m->template,
+        .tool_template = m->tool_template,
         .n_vocab = api->info->spec.n_vocab,
         .max_model_len = api->info->max_model_len,
     };
+    for (int i = 0; m->texts && i < N_SPECIAL_TEXTS; i++)
+        api->model.special[i] = m->texts->special[i];
+    api->defaults = m->defaults;
     api->engine = engine;
 }
 

@@ -33,10 +33,18 @@ struct api *api_open(uv_loop_t *, const struct api_config *, struct err *e);
 const struct http_route *api_routes(void);
 /* For /metrics. */
 void api_set_http(struct api *, const struct http_server *);
-/* The model is there: requests are taken from now on. tokenizer NULL: token ids only.
- * template NULL: the chat route refuses. All must outlive the api's last request. */
-void api_set_engine(struct api *, struct engine *, const struct tokenizer *,
-                    const struct template *);
+/* What the model brings beside its weights. */
+struct api_model {
+    const struct tokenizer *tokenizer;    /* NULL: token ids only */
+    const struct template *template;      /* NULL: the chat route refuses */
+    const struct template *tool_template; /* of requests with tools; NULL: the same */
+    const struct chat_templates *texts;   /* the special tokens' texts; NULL: the tokenizer's */
+    struct generation_defaults defaults;  /* of sampling, where a client says nothing */
+};
+
+/* The model is there: requests are taken from now on. All that is pointed to must outlive the
+ * api's last request. */
+void api_set_engine(struct api *, struct engine *, const struct api_model *);
 /* On the loop, whenever the engine's wake fired. */
 void api_poll_engine(struct api *);
 /* After engine_close: what was in flight has ended. The engine is not touched any more. */

@@ -1,4 +1,4 @@
-/* api_state.h: what the files of the API share. Loop thread only, but `model` and `salt_key`,
+/* api_state.h: what the files of the API share. Loop thread only, but `model`, `defaults` and `salt_key`,
  * which are immutable once set and read by text workers too. */
 #ifndef TOKEND_API_STATE_H
 #define TOKEND_API_STATE_H
@@ -19,6 +19,7 @@ struct api {
     struct engine *engine;          /* NULL while loading */
     const struct engine_info *info;
     struct text_model model;
+    struct generation_defaults defaults;
     char **names; /* [n_names], NULL-terminated */
     int n_names;
     int64_t created;

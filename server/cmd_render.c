@@ -10,8 +10,6 @@
 #include "template.h"
 #include "template_tail.h"
 
-#include "gguf.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -159,21 +157,19 @@ static void read_clock(struct template_input *in)
 /* --- what is rendered --- */
 
 /* The text of a model's own template. */
-static bool read_model_template(const char *path, struct buf *out, struct err *e)
+static bool read_model_template(const char *path, const char *name, struct buf *out, struct err *e)
 {
-    struct gguf_str text;
     struct model_file *m = model_file_open(path, e);
     if (!m)
         return false;
-    const struct gguf *g = model_file_gguf(m);
-    bool ok = g && gguf_has(g, "tokenizer.chat_template");
-    if (!ok)
-        err_set(e, ERR_NOT_FOUND, "%s: the model has no chat template", path);
-    ok = ok && gguf_string(g, "tokenizer.chat_template", &text, e);
-    if (ok)
-        buf_add(out, text.data, text.len);
+    const struct chat_template *t = chat_templates_find(model_file_templates(m), name);
+    if (t)
+        buf_add(out, t->text, t->len);
+    else
+        err_set(e, ERR_NOT_FOUND, "%s: the model has no chat template%s%s", path,
+                strcmp(name, "default") ? " named " : "", strcmp(name, "default") ? name : "");
     model_file_close(m);
-    return ok;
+    return t;
 }
 
 static struct template *open_template(const struct render_options *o, struct err *e)
@@ -181,7 +177,7 @@ static struct template *open_template(const struct render_options *o, struct err
     struct buf text = {0};
     struct template *t = NULL;
     bool ok = o->template ? read_file(o->template, MAX_TEMPLATE, &text, e)
-                          : read_model_template(o->model, &text, e);
+                          : read_model_template(o->model, "default", &text, e);
     if (ok && text.failed)
         err_set(e, ERR_MEMORY, "out of memory");
     else if (ok && !(t = template_parse(text.data ? text.data : "", text.len, e)))

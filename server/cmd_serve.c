@@ -63,7 +63,14 @@ static void on_loaded(uv_work_t *w, int status)
         return;
     }
     loaded_model_log(&s->model);
-    api_set_engine(s->api, s->model.engine, s->model.tokenizer, s->model.template);
+    const struct api_model m = {
+        .tokenizer = s->model.tokenizer,
+        .template = s->model.template,
+        .tool_template = s->model.tool_template,
+        .texts = &s->model.texts,
+        .defaults = s->model.defaults,
+    };
+    api_set_engine(s->api, s->model.engine, &m);
     bool v6 = strchr(s->settings.host, ':') != NULL;
     log_info("listening on http://%s%s%s:%d", v6 ? "[" : "", s->settings.host, v6 ? "]" : "",
              http_server_port(s->http));

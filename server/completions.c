@@ -57,7 +57,9 @@ bool completions_read(struct call *c, bool chat)
     json_t *body = call_parse(c);
     if (!body)
         return false;
-    struct params_limits limits = {.n_vocab = c->api->model.n_vocab, .salt_key = c->api->salt_key};
+    struct params_limits limits = {.n_vocab = c->api->model.n_vocab,
+                                   .defaults = &c->api->defaults,
+                                   .salt_key = c->api->salt_key};
     char unknown[200];
     c->input.chat = chat;
     params_unknown(body, unknown, sizeof unknown);

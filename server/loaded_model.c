@@ -20,36 +20,54 @@ const char *format_bytes(uint64_t bytes, char buf[32])
     return buf;
 }
 
+static bool open_named_template(struct loaded_model *m, const char *path, struct err *e)
+{
+    struct buf text = {0};
+    if (!read_file(path, MAX_TEMPLATE_FILE, &text, e))
+        err_prefix(e, "--chat-template");
+    else if (!(m->template = template_parse(text.data ? text.data : "", text.len, e)))
+        err_prefix(e, "--chat-template: %s", path);
+    buf_free(&text);
+    return m->template != NULL;
+}
+
+static struct template *parse_own(const struct chat_templates *t, const char *name)
+{
+    struct err why;
+    const struct chat_template *c = chat_templates_find(t, name);
+    struct template *parsed = c ? template_parse(c->text, c->len, &why) : NULL;
+    if (c && !parsed)
+        log_warn("the model's chat template \"%s\" cannot be used (%s): /v1/chat/completions "
+                 "needs --chat-template",
+                 name, why.msg);
+    return parsed;
+}
+
 /* A template that the user names must work; the model's own may fail, and then only the chat
  * route is lost. */
-static bool open_template(struct loaded_model *m, const struct gguf *file, const char *path,
+static bool open_template(struct loaded_model *m, const struct model_file *file, const char *path,
                           struct err *e)
 {
-    if (path) {
-        struct buf text = {0};
-        if (!read_file(path, MAX_TEMPLATE_FILE, &text, e))
-            err_prefix(e, "--chat-template");
-        else if (!(m->template = template_parse(text.data ? text.data : "", text.len, e)))
-            err_prefix(e, "--chat-template: %s", path);
-        buf_free(&text);
-        return m->template != NULL;
-    }
-    struct gguf_str text;
-    struct err why;
-    if (!gguf_has(file, "tokenizer.chat_template"))
+    const struct chat_templates *t = model_file_templates(file);
+    for (int i = 0; i < N_SPECIAL_TEXTS; i++)
+        if (t->special[i] && !(m->texts.special[i] = strdup(t->special[i])))
+            return err_set(e, ERR_MEMORY, "out of memory");
+    if (path)
+        return open_named_template(m, path, e);
+    m->template = parse_own(t, "default");
+    m->tool_template = parse_own(t, "tool_use");
+    if (t->n == 0)
         log_warn("the model has no chat template: /v1/chat/completions needs --chat-template");
-    else if (!gguf_string(file, "tokenizer.chat_template", &text, &why) ||
-             !(m->template = template_parse(text.data, text.len, &why)))
-        log_warn("the model's chat template cannot be used (%s): /v1/chat/completions needs "
-                 "--chat-template",
-                 why.msg);
+    else if (!chat_templates_find(t, "default"))
+        log_warn("the model has chat templates, but none by the name default: "
+                 "/v1/chat/completions needs --chat-template");
     return true;
 }
 
-static bool open_tokenizer(struct loaded_model *m, const struct gguf *file, struct err *e)
+static bool open_tokenizer(struct loaded_model *m, const struct model_file *file, struct err *e)
 {
     struct err why;
-    m->tokenizer = tokenizer_open_gguf(file, &why);
+    m->tokenizer = model_file_tokenizer(file, &why);
     if (m->tokenizer)
         return true;
     if (why.code != ERR_UNSUPPORTED) {
@@ -58,6 +76,35 @@ static bool open_tokenizer(struct loaded_model *m, const struct gguf *file, stru
     }
     log_warn("the model's tokenizer cannot be used (%s): prompts must be token ids", why.msg);
     return true;
+}
+
+/* What the model's authors want sampled with is the default, unless the user wants none of it. */
+static void take_defaults(struct loaded_model *m, const struct model_file *file,
+                          const char *setting)
+{
+    const struct generation_defaults *d = model_file_defaults(file);
+    char text[160] = "";
+    int n = 0;
+    if (strcmp(setting, "auto") != 0)
+        return;
+    m->defaults = *d;
+    const struct {
+        const char *name;
+        bool has;
+        double value;
+    } all[] = {{"temperature", d->has_temperature, d->temperature},
+               {"top_p", d->has_top_p, d->top_p},
+               {"top_k", d->has_top_k, d->top_k},
+               {"min_p", d->has_min_p, d->min_p},
+               {"repetition_penalty", d->has_repetition_penalty, d->repetition_penalty}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].has)
+            n += snprintf(text + n, sizeof text - (size_t)n, "%s%s %g", n ? ", " : "", all[i].name,
+                          all[i].value);
+    if (n)
+        log_info("sampling defaults of the model's generation_config.json: %s "
+                 "(--generation-config none: OpenAI's)",
+                 text);
 }
 
 static enum dtype kv_dtype(const char *name)
@@ -85,8 +132,8 @@ bool loaded_model_open(struct loaded_model *m, const struct settings *s, void (*
         .kv_dtype_auto = !strcmp(s->kv_cache_dtype, "auto"),
         .prefix_caching = s->enable_prefix_caching,
     };
-    bool ok = open_tokenizer(m, model_file_gguf(file), e) &&
-              open_template(m, model_file_gguf(file), s->chat_template, e) &&
+    take_defaults(m, file, s->generation_config);
+    bool ok = open_tokenizer(m, file, e) && open_template(m, file, s->chat_template, e) &&
               (m->engine = engine_open(&config, file, wake, arg, e));
     model_file_close(file);
     if (!ok)
@@ -117,6 +164,8 @@ void loaded_model_log(const struct loaded_model *m)
 void loaded_model_free(struct loaded_model *m)
 {
     template_free(m->template);
+    template_free(m->tool_template);
+    chat_templates_free(&m->texts);
     tokenizer_free(m->tokenizer);
     *m = (struct loaded_model){0};
 }

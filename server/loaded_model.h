@@ -9,8 +9,11 @@
 
 struct loaded_model {
     struct engine *engine;
-    struct tokenizer *tokenizer; /* NULL: of a kind that we do not know; token ids only */
-    struct template *template;   /* NULL: the model has none that we can run */
+    struct tokenizer *tokenizer;    /* NULL: of a kind that we do not know; token ids only */
+    struct template *template;      /* NULL: the model has none that we can run */
+    struct template *tool_template; /* of requests with tools; NULL: the same */
+    struct chat_templates texts;    /* of the special tokens */
+    struct generation_defaults defaults;
 };
 
 /* Opens all of it by the settings; what is missing but not needed is logged as a warning. May

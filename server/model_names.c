@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static bool split(struct model_names *names, const char *given, struct err *e)
 {
@@ -38,11 +39,29 @@ static void add_valid(struct buf *out, const char *text)
     }
 }
 
+/* "org/name", of the Hugging Face hub */
+static bool is_hub_name(const char *path)
+{
+    const char *slash = strchr(path, '/');
+    const size_t n = strlen(path);
+    return slash && slash > path && path[0] != '.' && slash[1] && !strchr(slash + 1, '/') &&
+           !(n > 5 && !strcmp(path + n - 5, ".gguf")) && access(path, F_OK) != 0;
+}
+
 static bool of_file(struct model_names *names, const char *path, struct err *e)
 {
-    const char *slash = strrchr(path, '/');
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    size_t start = n;
+    while (start > 0 && path[start - 1] != '/' && !is_hub_name(path))
+        start--;
     struct buf text = {0};
-    add_valid(&text, slash ? slash + 1 : path);
+    char *last = strndup(path + start, n - start);
+    if (!last)
+        return err_set(e, ERR_MEMORY, "out of memory");
+    add_valid(&text, last);
+    free(last);
     if (text.len > 5 && !strcmp(text.data + text.len - 5, ".gguf"))
         text.data[text.len - 5] = '\0';
     if (text.len == 0)

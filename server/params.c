@@ -113,11 +113,17 @@ static bool read_bias(const json_t *body, const struct params_limits *lim, struc
     return true;
 }
 
-static bool read_sampling(const json_t *body, struct gen_params *p, struct api_error *e)
+static bool read_sampling(const json_t *body, const struct generation_defaults *d,
+                          struct gen_params *p, struct api_error *e)
 {
+    static const struct generation_defaults none = {0};
     struct sampling_params *s = &p->sampling;
-    double temperature = 1, top_p = 1, min_p = 0, presence = 0, frequency = 0, repetition = 1;
-    int64_t top_k = 0, seed = 0, min_tokens = 0;
+    d = d ? d : &none;
+    double temperature = d->has_temperature ? d->temperature : 1;
+    double top_p = d->has_top_p ? d->top_p : 1, min_p = d->has_min_p ? d->min_p : 0;
+    double repetition = d->has_repetition_penalty ? d->repetition_penalty : 1;
+    double presence = 0, frequency = 0;
+    int64_t top_k = d->has_top_k ? d->top_k : 0, seed = 0, min_tokens = 0;
     if (!field_number(body, "temperature", 0, 2, &temperature, e) ||
         !field_number(body, "top_p", 0, 1, &top_p, e) ||
         !field_number(body, "min_p", 0, 1, &min_p, e) ||
@@ -246,10 +252,11 @@ bool gen_params_read(const json_t *body, bool chat, const struct params_limits *
         !field_bool(body, "add_special_tokens", &p->add_special_tokens, e))
         return false;
     p->keep_special = !skip_special;
-    return params_refuse(body, chat, e) && read_n(body, p, e) && read_sampling(body, p, e) &&
-           read_max_tokens(body, chat, p, e) && read_logprobs(body, chat, p, e) &&
-           read_stops(body, p, e) && read_stop_ids(body, lim, &p->sampling, e) &&
-           read_bias(body, lim, p, e) && read_salt(body, lim, p, e) && read_stream(body, p, e);
+    return params_refuse(body, chat, e) && read_n(body, p, e) &&
+           read_sampling(body, lim->defaults, p, e) && read_max_tokens(body, chat, p, e) &&
+           read_logprobs(body, chat, p, e) && read_stops(body, p, e) &&
+           read_stop_ids(body, lim, &p->sampling, e) && read_bias(body, lim, p, e) &&
+           read_salt(body, lim, p, e) && read_stream(body, p, e);
 }
 
 void gen_params_free(struct gen_params *p)

@@ -7,6 +7,7 @@
 #define TOKEND_PARAMS_H
 
 #include "api_error.h"
+#include "generation_defaults.h"
 #include "sampling.h"
 #include "siphash.h"
 #include "stop_match.h"
@@ -19,6 +20,7 @@ enum {
 /* What the checks need to know of the model and the server. */
 struct params_limits {
     int n_vocab;
+    const struct generation_defaults *defaults; /* NULL: OpenAI's */
     struct siphash_key salt_key; /* secret: equal hashes mean equal salts */
 };
 

@@ -158,15 +158,26 @@ bool prompts_from_completion(const struct text_model *m, const json_t *body,
     return true;
 }
 
-static void set_token(json_t *context, const char *name, const struct tokenizer *t, int32_t id)
+static void set_text(json_t *context, const char *name, const char *text, size_t n)
 {
-    if (id < 0)
-        return;
-    size_t n;
-    const char *piece = tokenizer_piece(t, id, &n);
-    json_t *text = json_stringn(piece, n);
-    if (text)
-        json_object_set_new(context, name, text);
+    json_t *value = json_stringn(text, n);
+    if (value)
+        json_object_set_new(context, name, value);
+}
+
+/* As the model's files have them, or the tokenizer's. */
+static void set_special_texts(json_t *context, const struct text_model *m)
+{
+    const int32_t ids[N_SPECIAL_TEXTS] = {tokenizer_bos(m->tokenizer), tokenizer_eos(m->tokenizer),
+                                          -1, -1};
+    for (int i = 0; i < N_SPECIAL_TEXTS; i++) {
+        const char *name = special_text_name((enum special_text)i), *piece;
+        size_t n;
+        if (m->special[i])
+            set_text(context, name, m->special[i], strlen(m->special[i]));
+        else if (ids[i] >= 0 && (piece = tokenizer_piece(m->tokenizer, ids[i], &n)))
+            set_text(context, name, piece, n);
+    }
 }
 
 static bool add_kwargs(json_t *context, const json_t *kwargs, struct api_error *e)
@@ -216,8 +227,7 @@ static json_t *make_context(const struct text_model *m, const json_t *body, bool
         api_fail_memory(e);
         return NULL;
     }
-    set_token(context, "bos_token", m->tokenizer, tokenizer_bos(m->tokenizer));
-    set_token(context, "eos_token", m->tokenizer, tokenizer_eos(m->tokenizer));
+    set_special_texts(context, m);
     if (!add_kwargs(context, field(body, "chat_template_kwargs"), e)) {
         json_decref(context);
         return NULL;
@@ -228,14 +238,16 @@ static json_t *make_context(const struct text_model *m, const json_t *body, bool
 static bool render(const struct text_model *m, const json_t *context, struct rendered *out,
                    struct api_error *e)
 {
-    static const char *const trusted[] = {"bos_token", "eos_token", NULL};
+    static const char *const trusted[] = {"bos_token", "eos_token", "unk_token", "pad_token", NULL};
+    const bool tools = json_is_array(json_object_get(context, "tools"));
+    const struct template *t = tools && m->tool_template ? m->tool_template : m->template;
     time_t now = time(NULL);
     struct tm tm;
     localtime_r(&now, &tm);
     struct template_input in = {
         .context = context, .trusted = trusted, .now = now, .utc_offset = (int)tm.tm_gmtoff};
     struct err err;
-    if (template_render(m->template, &in, out, &err))
+    if (template_render(t, &in, out, &err))
         return true;
     template_name_line(out, &err);
     err_prefix(&err, "the chat template failed");

@@ -7,13 +7,16 @@
 #define TOKEND_PROMPT_H
 
 #include "api_error.h"
+#include "chat_templates.h"
 #include "template.h"
 #include "tokenizer.h"
 
 /* What texts are made with. Immutable; shared with the text workers. */
 struct text_model {
-    const struct tokenizer *tokenizer; /* NULL: the model file has none; ids only */
-    const struct template *template;   /* NULL: no chat template */
+    const struct tokenizer *tokenizer;    /* NULL: the model file has none; ids only */
+    const struct template *template;      /* NULL: no chat template */
+    const struct template *tool_template; /* of requests with tools; NULL: the same */
+    const char *special[N_SPECIAL_TEXTS]; /* for templates; NULL: as the tokenizer says */
     int n_vocab;
     int max_model_len;
 };

@@ -304,7 +304,8 @@ static int setup(void **state)
         .model_names = names, .created = 1, .max_queue_len = 100, .stall_limit_s = 60};
     uv_loop_init(&loop);
     api = api_open(&loop, &c, NULL);
-    api_set_engine(api, &engine, &tokenizer, &template);
+    api_set_engine(api, &engine,
+                   &(struct api_model){.tokenizer = &tokenizer, .template = &template});
     return 0;
 }
 static int teardown(void **state)

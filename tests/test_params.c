@@ -51,6 +51,35 @@ static void defaults_are_openais(void **state)
     gen_params_free(&p);
 }
 
+static void a_models_own_defaults_stand_where_a_client_says_nothing(void **state)
+{
+    const struct generation_defaults own = {.has_temperature = true,
+                                            .temperature = 0.6,
+                                            .has_top_p = true,
+                                            .top_p = 0.9,
+                                            .has_top_k = true,
+                                            .top_k = 20,
+                                            .has_repetition_penalty = true,
+                                            .repetition_penalty = 1.05};
+    const struct params_limits with = {.n_vocab = 1000, .defaults = &own};
+    struct gen_params p = {0};
+    struct api_error e = {0};
+    json_t *body = json_pack("{s:i, s:f}", "top_k", 5, "temperature", 0.0);
+    assert_true(gen_params_read(body, true, &with, &p, &e));
+    assert_float_equal(p.sampling.temperature, 0, 0);
+    assert_int_equal(p.sampling.top_k, 5);
+    assert_float_equal(p.sampling.top_p, 0.9, 1e-6);
+    assert_float_equal(p.sampling.repetition_penalty, 1.05, 1e-6);
+    assert_float_equal(p.sampling.min_p, 0, 0);
+    gen_params_free(&p);
+    json_object_clear(body);
+    assert_true(gen_params_read(body, true, &with, &p, &e));
+    assert_float_equal(p.sampling.temperature, 0.6, 1e-6);
+    assert_int_equal(p.sampling.top_k, 20);
+    gen_params_free(&p);
+    json_decref(body);
+}
+
 static void null_counts_as_absent_and_unknown_fields_are_ignored(void **state)
 {
     struct gen_params p;
@@ -372,6 +401,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_are_openais),
+        cmocka_unit_test(a_models_own_defaults_stand_where_a_client_says_nothing),
         cmocka_unit_test(null_counts_as_absent_and_unknown_fields_are_ignored),
         cmocka_unit_test(of_both_token_limits_the_smaller_wins),
         cmocka_unit_test(max_tokens_zero_is_for_echoed_prompts_only),

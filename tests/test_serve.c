@@ -226,7 +226,11 @@ static void a_files_name_is_made_utf8(void **state)
         {"/a/b.c.gguf", "b.c"},
         {"bad\xff.gguf", "bad\xEF\xBF\xBD"},
         {"\xE2\x82", "\xEF\xBF\xBD\xEF\xBF\xBD"},
-        {"dir\xff/", "model"},
+        {"dir\xff/", "dir\xEF\xBF\xBD"},
+        {"/models/Qwen3-1B//", "Qwen3-1B"},
+        {"/", "model"},
+        {"org/name.of-hub", "org/name.of-hub"},
+        {"org/file.gguf", "file"},
         {"\xC3\xA9\xC3", "\xC3\xA9\xEF\xBF\xBD"},
         {".gguf", ".gguf"},
     };

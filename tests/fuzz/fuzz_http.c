@@ -227,7 +227,8 @@ static void open_server(void)
     if (!rig.http)
         fail(e.msg);
     api_set_http(rig.api, rig.http);
-    api_set_engine(rig.api, &engine, make_tokenizer(), make_template());
+    api_set_engine(rig.api, &engine,
+                   &(struct api_model){.tokenizer = make_tokenizer(), .template = make_template()});
 }
 
 static void turn(void)
