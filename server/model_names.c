@@ -53,8 +53,8 @@ static bool of_file(struct model_names *names, const char *path, struct err *e)
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/')
         n--;
-    size_t start = n;
-    while (start > 0 && path[start - 1] != '/' && !is_hub_name(path))
+    size_t start = is_hub_name(path) ? 0 : n;
+    while (start > 0 && path[start - 1] != '/')
         start--;
     struct buf text = {0};
     char *last = strndup(path + start, n - start);
