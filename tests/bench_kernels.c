@@ -1,7 +1,7 @@
 /* Speed of a whole step, by the clock on the wall and by the processors' time (what counts
  * on a machine that does other work, with one thread), in SmolLM2-135M's shapes with random
  * weights. Not run by the tests. usage: bench_kernels [threads] [type];
- * types in blocks of 256 want another WIDTH and HEADS. */
+ * a type whose blocks do not divide 576 has 12 heads and a width of 768. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,9 +11,9 @@
 #include "backend.h"
 
 #define LAYERS 30
-#define WIDTH 576
 #define FF 1536
-#define HEADS 9
+#define WIDTH (HEADS * DIM)
+#define HEADS heads
 #define KV_HEADS 3
 #define DIM 64
 #define VOCAB 49152
@@ -23,6 +23,8 @@
 #define MAX_PAGES 160
 
 #define RMS(weight) (&(struct norm){.w = (weight), .eps = 1e-5f})
+
+static int heads = 9;
 
 struct layer {
     struct weight *norm1, *q, *k, *v, *o, *norm2, *gate, *up, *down;
@@ -48,6 +50,34 @@ static double now(void)
     return clock_of(CLOCK_MONOTONIC);
 }
 
+/* Small finite numbers: where a block of random bytes has its scales */
+static void tame(enum dtype t, uint8_t *block)
+{
+    static const uint8_t at_d[DTYPE_COUNT] = {[DTYPE_Q6_K] = 208,
+                                              [DTYPE_Q2_K] = 80,
+                                              [DTYPE_Q3_K] = 108,
+                                              [DTYPE_TQ1_0] = 52,
+                                              [DTYPE_TQ2_0] = 64};
+    uint16_t d = 0x1800 | (uint16_t)(block[0] & 0xff), m = 0xA400;
+    float f = (float)(int8_t)block[0] / 2000;
+    int bytes = dtype_info(t)->block_bytes;
+    if (bytes == 4)
+        memcpy(block, &f, 4);
+    else if (t == DTYPE_MXFP4)
+        block[0] = 118;
+    else if (t == DTYPE_NVFP4)
+        memset(block, 24, 4);
+    else if (t == DTYPE_IQ1_M)
+        for (int i = 48; i < 56; i += 2)
+            block[i + 1] = (uint8_t)((block[i + 1] & 15) | (d >> (i - 48) * 2 & 15) << 4);
+    else if (bytes > 1)
+        memcpy(block + at_d[t], &d, 2);
+    if (t == DTYPE_Q4_1 || t == DTYPE_Q5_1 || t == DTYPE_Q4_K || t == DTYPE_Q5_K)
+        memcpy(block + 2, &m, 2);
+    if (t == DTYPE_Q2_K)
+        memcpy(block + 82, &m, 2);
+}
+
 static struct weight *weight(struct backend *b, enum dtype t, int rows, int cols)
 {
     struct err e;
@@ -57,16 +87,8 @@ static struct weight *weight(struct backend *b, enum dtype t, int rows, int cols
     uint32_t seed = (uint32_t)rows * 31 + (uint32_t)cols;
     for (size_t i = 0; i < bytes; i++)
         src[i] = (uint8_t)((seed = seed * 1664525u + 1013904223u) >> 24);
-    for (size_t i = 0; i < bytes; i += (size_t)block) { /* small finite numbers */
-        uint16_t d = 0x1800 | (uint16_t)(src[i] & 0xff), m = 0xA400;
-        float f = (float)(int8_t)src[i] / 2000;
-        if (block == 4)
-            memcpy(src + i, &f, 4);
-        else
-            memcpy(src + i + (t == DTYPE_Q6_K ? 208 : 0), &d, 2);
-        if (t == DTYPE_Q4_1 || t == DTYPE_Q5_1 || t == DTYPE_Q4_K || t == DTYPE_Q5_K)
-            memcpy(src + i + 2, &m, 2);
-    }
+    for (size_t i = 0; i < bytes; i += (size_t)block)
+        tame(t, src + i);
     struct weight *w = b->ops->weight_load(b, t, rows, cols, src, &e);
     free(src);
     if (!w)
@@ -191,6 +213,8 @@ int main(int argc, char **argv)
     struct kv_config kv = {LAYERS, KV_HEADS, DIM, BLOCK, MAX_SEQS * MAX_PAGES, DTYPE_F16};
     if ((argc > 2 && !dtype_from_name(argv[2], &t)) || !(m.b = backend_cpu_open(&c, &e)))
         return fprintf(stderr, "usage: bench_kernels [threads] [type]\n");
+    if (576 % dtype_info(t)->block_elems)
+        heads = 12;
     for (int i = 0; i < DIM / 2; i++)
         inv_freq[i] = powf(1e5f, -(float)i / (DIM / 2));
     struct rope_config rope = {ROPE_NORMAL, DIM, inv_freq, 1, MAX_PAGES * BLOCK};

@@ -1,9 +1,7 @@
 /* Types whose blocks of 32 have a scale of their own */
 #include "linear_packed.h"
 
-#if SUM_BITS == 32 /* elsewhere linear_q8_0.c has a better one */
 LINEAR(q8_0, DTYPE_Q8_0)
-#endif
 LINEAR(q4_0, DTYPE_Q4_0)
 LINEAR(q4_1, DTYPE_Q4_1)
 LINEAR(q5_0, DTYPE_Q5_0)

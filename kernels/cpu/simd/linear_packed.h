@@ -1,5 +1,5 @@
-/* linear_packed.h: quantised weights (all but, without VNNI, of 8 bits) times int8 rows. For a
- * (row, token), 32 values at a time, ascending:
+/* linear_packed.h: quantised weights times int8 rows. For a (row, token), 32 values at a time,
+ * ascending:
  *
  *   i = exact integer product of u - offset;  u is q or its number in the codebook
  *   acc = fma(float(i), d_w * d_x, acc);  with a minimum then acc = fma(m_w, s_x, acc)
@@ -8,7 +8,8 @@
  * them (exact products). Where each 16 have a scale there are two integers: two steps, then two
  * of minima.
  *
- * Without VNNI sums are int16: a codebook of large numbers is multiplied in two planes, 16 h + l.
+ * Without VNNI sums are int16, and of eight bits, or a codebook of large numbers, only two products
+ * fit: these are multiplied signed, u - offset, and every four bytes are widened.
  *
  * A tile chooses which (row, token) pairs are computed together and so cannot change a bit. The
  * type is a constant of every function here, so that nothing of another type is left; types that
@@ -41,20 +42,21 @@ struct scales {
 
 /* What a weight's own type says where types share a function */
 struct codes {
-    vub plane[2]; /* u of q, every 16 bytes */
+    vub u;        /* of q, every 16 bytes */
     float factor; /* of d */
 };
 
-INL int planes(const enum dtype t)
+/* Numbers are multiplied less their offset, which is 128. */
+INL bool is_signed(const enum dtype t)
 {
-    return SUM_BITS == 16 && quant_form(t).top > 63 ? 2 : 1;
+    return SUM_BITS == 16 && quant_form(t).top > 63;
 }
 
 /* Lines that one sum takes; an int16 holds 16 products of 15 * 127, 8 of 31, 4 of 63 * 127. */
 INL int lines_a_sum(const enum dtype t)
 {
-    const int top = planes(t) == 2 ? 15 : quant_form(t).top, most = panel_halves(t) == 2 ? 4 : 8;
-    const int lines = SUM_BITS == 32 || top < 16 ? 8 : top < 32 ? 4 : 2;
+    const int top = quant_form(t).top, most = panel_halves(t) == 2 ? 4 : 8;
+    const int lines = SUM_BITS == 32 || is_signed(t) || top < 16 ? 8 : top < 32 ? 4 : 2;
     return lines < most ? lines : most;
 }
 
@@ -67,19 +69,16 @@ INL struct codes load_codes(const enum dtype t, enum dtype own)
     uint8_t wide[VBYTES];
     for (int i = 0; i < VBYTES; i += 16)
         memcpy(wide + i, f.codebook, 16);
-    vub all = vub_load(wide);
-    c.plane[0] = planes(t) == 2 ? all & 15 : all;
-    c.plane[1] = (vub)((vuh)all >> 4) & 15;
+    c.u = vub_load(wide) ^ (uint8_t)(is_signed(t) ? 128 : 0);
     c.factor = 1 / (float)(1 << f.d_shift);
     return c;
 }
 
-/* u, or a plane of it, of 8 lines */
-INL void decode(const enum dtype t, const struct codes *c, const int plane, const vub *q, vub *u)
+INL vub decode(const enum dtype t, const struct codes *c, vub q)
 {
-    UNROLL
-    for (int j = 0; j < 8; j++)
-        u[j] = quant_form(t).codebook ? vub_lookup(c->plane[plane], q[j]) : q[j];
+    if (quant_form(t).codebook)
+        return vub_lookup(c->u, q);
+    return is_signed(t) ? q ^ 128 : q;
 }
 
 /* Pair j % 4 of bits of a vector, in place */
@@ -99,21 +98,24 @@ INL vub high_bits(const enum dtype t, const uint8_t *w, const int j, const int g
     return (vub)(j < below ? h << (below - j) : h >> (j - below)) & (uint8_t)(1 << below);
 }
 
-INL void unpack(const enum dtype t, const uint8_t *w, int group, vub *q)
+/* What is multiplied, of 8 lines */
+INL void unpack(const enum dtype t, const uint8_t *w, const struct codes *c, int group, vub *u)
 {
     const int bits = quant_form(t).bits;
     UNROLL
     for (int j = 0; j < 8; j++) {
+        vub q;
         if (bits == 8) {
-            q[j] = vub_load(w + j * 64 + group * VBYTES);
+            q = vub_load(w + j * 64 + group * VBYTES);
         } else if (bits < 4) {
-            q[j] = pair_bits(vub_load(w + j / 4 * 64 + group * VBYTES), j, 0, 3);
+            q = pair_bits(vub_load(w + j / 4 * 64 + group * VBYTES), j, 0, 3);
         } else {
             vub p = vub_load(w + j % 4 * 64 + group * VBYTES);
-            q[j] = (j < 4 ? p : (vub)((vuh)p >> 4)) & 15;
+            q = (j < 4 ? p : (vub)((vuh)p >> 4)) & 15;
         }
         if (bits == 3 || bits == 5 || bits == 6)
-            q[j] |= high_bits(t, w, j, group);
+            q |= high_bits(t, w, j, group);
+        u[j] = decode(t, c, q);
     }
 }
 
@@ -189,7 +191,7 @@ INL vf add_block(const enum dtype t, const vi *i, const struct scales *s, int g,
 {
     const struct quant_form f = quant_form(t);
     for (int half = 0; half < panel_halves(t); half++) {
-        vi exact = f.offset ? i[half] - vi_splat(r->sum[half]) : i[half];
+        vi exact = f.offset && !is_signed(t) ? i[half] - vi_splat(r->sum[half]) : i[half];
         vf product = __builtin_convertvector(exact, vf);
         if (f.zero) /* exact: both are integers below 2^24 */
             product = vf_fma(s->m[0][g], vf_splat(r->s[0]), product);
@@ -200,18 +202,15 @@ INL vf add_block(const enum dtype t, const vi *i, const struct scales *s, int g,
     return acc;
 }
 
-/* The integer of `half`, from the sum of its lines from `first` on */
-INL void gather(vi *i, vi more, const int first, const int half, const int plane)
-{
-    if (plane)
-        i[half] += more << 4;
-    else
-        i[half] = first == half * 4 ? more : i[half] + more;
-}
-
 /* Products of lines [first, first + n), n even; two chains */
-INL vi dot_lines(const vub *u, const int8_t *q, const int first, const int n)
+INL vi dot_lines(const enum dtype t, const vub *u, const int8_t *q, const int first, const int n)
 {
+    if (is_signed(t)) {
+        vi a = add_pairs(madd_s8s8(u[first], splat4(q + 4 * first)));
+        for (int j = first + 1; j < first + n; j++)
+            a += add_pairs(madd_s8s8(u[j], splat4(q + 4 * j)));
+        return a;
+    }
     vsum a = sum_first(u[first], splat4(q + 4 * first));
     vsum b = sum_first(u[first + 1], splat4(q + 4 * first + 4));
     for (int j = first + 2; j < first + n; j += 2) {
@@ -221,13 +220,14 @@ INL vi dot_lines(const vub *u, const int8_t *q, const int first, const int n)
     return sum_wide(a + b);
 }
 
-INL void dot_block(const enum dtype t, const vub *u, const int8_t *q, const int plane, vi *i)
+INL void dot_block(const enum dtype t, const vub *u, const int8_t *q, vi *i)
 {
     const int lines = lines_a_sum(t);
     UNROLL
     for (int first = 0; first < 8; first += lines) {
         const int half = panel_halves(t) == 2 ? first / 4 : 0;
-        gather(i, dot_lines(u, q, first, lines), first, half, plane);
+        vi more = dot_lines(t, u, q, first, lines);
+        i[half] = first == half * 4 ? more : i[half] + more;
     }
 }
 
@@ -252,18 +252,13 @@ INL void few(const enum dtype t, const uint8_t *w, int n_blocks, const struct co
             struct scales s;
             load_scales(t, from, &h, &s);
             for (int g = 0; g < GROUPS; g++) {
-                vub q[8], u[8];
-                vi i[FEW][2];
-                unpack(t, from, g, q);
-                UNROLL
-                for (int plane = 0; plane < planes(t); plane++) {
-                    decode(t, c, plane, q, u);
-                    for (int k = 0; k < n; k++)
-                        dot_block(t, u, x->q + (at + k) * QBLOCK, plane, i[k]);
-                }
+                vub u[8];
+                unpack(t, from, c, g, u);
                 for (int k = 0; k < n; k++) {
                     struct row32 r = row32(t, x, at + k);
-                    acc[k][g] = add_block(t, i[k], &s, g, &r, acc[k][g]);
+                    vi i[2];
+                    dot_block(t, u, x->q + (at + k) * QBLOCK, i);
+                    acc[k][g] = add_block(t, i, &s, g, &r, acc[k][g]);
                 }
             }
         }
@@ -273,10 +268,11 @@ INL void few(const enum dtype t, const uint8_t *w, int n_blocks, const struct co
             vf_store(y + (size_t)k * ldy + g * LANES, acc[k][g]);
 }
 
-/* As dot_lines for n tokens from q: int16 sums in registers, weights from L1. */
+/* As dot_lines for n tokens from q: sums in registers, weights from L1. */
 INL void tile_lines(const vub *u, const int8_t *q, const int first, const int n_lines, const int n,
-                    vsum (*sum)[GROUPS])
+                    vi (*out)[GROUPS])
 {
+    vsum sum[TOKENS][GROUPS];
     UNROLL
     for (int j = first; j < first + n_lines; j++) {
         vub w[GROUPS];
@@ -293,6 +289,25 @@ INL void tile_lines(const vub *u, const int8_t *q, const int first, const int n_
                 KEEP(sum[k][g]);
         }
     }
+    for (int k = 0; k < n; k++)
+        for (int g = 0; g < GROUPS; g++)
+            out[k][g] = sum_wide(sum[k][g]);
+}
+
+INL void tile_signed(const vub *u, const int8_t *q, const int first, const int n_lines, const int n,
+                     vi (*sum)[GROUPS])
+{
+    UNROLL
+    for (int j = first; j < first + n_lines; j++) {
+        for (int k = 0; k < n; k++) {
+            vub v = splat4(q + k * QBLOCK + j * 4);
+            for (int g = 0; g < GROUPS; g++) {
+                vi more = add_pairs(madd_s8s8(u[g * 8 + j], v));
+                sum[k][g] = j > first ? sum[k][g] + more : more;
+                KEEP(sum[k][g]);
+            }
+        }
+    }
 }
 
 /* 32 values, n <= TOKENS tokens from `at` */
@@ -300,21 +315,23 @@ INL void tile(const enum dtype t, const vub *u, const struct scales *s, const st
               size_t at, float (*acc)[16], const int n)
 {
     const int lines = lines_a_sum(t);
-    vi wide[TOKENS][GROUPS][2];
+    vi i[TOKENS][GROUPS][2], more[TOKENS][GROUPS];
     UNROLL
-    for (int i = 0; i < planes(t) * 8; i += lines) {
-        const int plane = i / 8, first = i % 8, half = panel_halves(t) == 2 ? first / 4 : 0;
-        vsum sum[TOKENS][GROUPS];
-        tile_lines(u + plane * 8 * GROUPS, x->q + at * QBLOCK, first, lines, n, sum);
+    for (int first = 0; first < 8; first += lines) {
+        const int half = panel_halves(t) == 2 ? first / 4 : 0;
+        if (is_signed(t))
+            tile_signed(u, x->q + at * QBLOCK, first, lines, n, more);
+        else
+            tile_lines(u, x->q + at * QBLOCK, first, lines, n, more);
         for (int k = 0; k < n; k++)
             for (int g = 0; g < GROUPS; g++)
-                gather(wide[k][g], sum_wide(sum[k][g]), first, half, plane);
+                i[k][g][half] = first == half * 4 ? more[k][g] : i[k][g][half] + more[k][g];
     }
     for (int k = 0; k < n; k++) {
         struct row32 r = row32(t, x, at + k);
         for (int g = 0; g < GROUPS; g++) {
             float *to = acc[k] + g * LANES;
-            vf_store(to, add_block(t, wide[k][g], s, g, &r, vf_load(to)));
+            vf_store(to, add_block(t, i[k][g], s, g, &r, vf_load(to)));
         }
     }
 }
@@ -330,13 +347,10 @@ INL void many(const enum dtype t, const uint8_t *w, int n_blocks, const struct c
         for (int part = 0; part < panel_parts(t); part++) {
             const uint8_t *from = w + part * panel_part_bytes(t);
             size_t at = (size_t)(b * panel_parts(t) + part) * x->qstride + t0;
-            vub u[2 * 8 * GROUPS], q[8];
+            vub u[8 * GROUPS];
             struct scales s;
-            for (int g = 0; g < GROUPS; g++) {
-                unpack(t, from, g, q);
-                for (int plane = 0; plane < planes(t); plane++)
-                    decode(t, c, plane, q, u + (plane * GROUPS + g) * 8);
-            }
+            for (int g = 0; g < GROUPS; g++)
+                unpack(t, from, c, g, u + g * 8);
             load_scales(t, from, &h, &s);
             __asm__ volatile("" : : "r"(u) : "memory"); /* u belongs into memory, not registers */
             int k = 0;

@@ -82,10 +82,12 @@ INL vub vub_lookup(vub table, vub q)
 #elif defined(__aarch64__)
     return (vub)vqtbl1q_u8((uint8x16_t)table, (uint8x16_t)q);
 #else
-    vub v;
+    uint8_t from[VBYTES], at[VBYTES];
+    memcpy(from, &table, sizeof from);
+    memcpy(at, &q, sizeof at);
     for (int i = 0; i < VBYTES; i++)
-        v[i] = table[q[i]];
-    return v;
+        at[i] = from[at[i]];
+    return vub_load(at);
 #endif
 }
 
