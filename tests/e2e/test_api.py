@@ -597,5 +597,7 @@ def test_a_template_of_ones_own_is_used_and_may_refuse(tmp_path):
     with Tokend("--max-model-len", "512", "--chat-template", str(path)) as s:
         r = s.http.post("/v1/chat/completions", json={"messages": user("One."), "max_tokens": 2})
         assert r.status_code == 200
-        r = s.http.post("/v1/chat/completions", json={"messages": user("One.") * 2, "max_tokens": 2})
-        assert refused(r)["message"] == "the chat template failed: line 1: roles must alternate: 7141"
+        system, answer = {"role": "system", "content": "Be brief."}, {"role": "assistant", "content": "Yes."}
+        for messages in (user("One.") * 2, [system] + user("One."), [answer] + user("One.")):
+            r = s.http.post("/v1/chat/completions", json={"messages": messages, "max_tokens": 2})
+            assert refused(r)["message"] == "the chat template failed: line 1: roles must alternate: 7141"
