@@ -73,15 +73,14 @@ static void after_poll(uv_check_t *h)
 
 /* libmicrohttpd logs before it answers a Content-Length that it cannot read, and that is the
  * only chance to answer better: the handler is not called, and its own reply has the status line
- * and the headers twice. */
+ * and the headers twice. What it says is not looked at. */
 static void on_mhd_log(void *server, const char *fmt, va_list ap)
 {
     char line[512];
     vsnprintf(line, sizeof line, fmt, ap);
     line[strcspn(line, "\r\n")] = '\0';
     log_debug("http: %s", line);
-    if (strstr(fmt, MHD_HTTP_HEADER_CONTENT_LENGTH))
-        http_refuse_bad_lengths(server);
+    http_refuse_bad_lengths(server);
 }
 
 /* ---- opening ---- */

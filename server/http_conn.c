@@ -244,6 +244,11 @@ void http_conn_last_words(struct http_conn *c, int status, const char *code, con
     free(body);
 }
 
+bool http_conn_answered_by_mhd(const struct http_conn *c)
+{
+    return !c->request && MHD_get_connection_info(c->mhd, MHD_CONNECTION_INFO_HTTP_STATUS);
+}
+
 /* It neither closed nor sent what would make libmicrohttpd ask us about it. */
 void http_conn_dying_expired(struct http_server *s, struct http_wait *w)
 {
@@ -312,9 +317,10 @@ void http_conn_idle_expired(struct http_server *s, struct http_wait *w)
     const uint64_t deadline = (uint64_t)s->cfg.header_deadline_ms * 1000000, now = uv_hrtime();
     const union tcp_facts t = facts_of(c);
     find_partial(c, &t, now);
-    if (left_unnoticed(c, &t))
+    bool late = c->partial_since && now - c->partial_since >= deadline;
+    if (left_unnoticed(c, &t) || (late && http_conn_answered_by_mhd(c)))
         http_conn_cut(c);
-    else if (c->partial_since && now - c->partial_since >= deadline)
+    else if (late)
         http_conn_last_words(c, 408, "request_timeout",
                              "The request's headers did not arrive in time.");
     else

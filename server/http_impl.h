@@ -143,6 +143,8 @@ void http_conn_resume(struct http_conn *);
 void http_conn_unwatch(struct http_conn *);
 void http_conn_idle(struct http_conn *); /* it waits for its next request */
 void http_conn_await_body(struct http_conn *);
+/* Without asking us, because it could not read the request. */
+bool http_conn_answered_by_mhd(const struct http_conn *);
 void http_conn_cut(struct http_conn *); /* reset: a client that cannot or will not be served */
 /* Answers with an error where libmicrohttpd has no way to, past it; then nothing more is served. */
 void http_conn_last_words(struct http_conn *, int status, const char *code, const char *message);
@@ -161,7 +163,8 @@ void http_on_completed(void *server, struct MHD_Connection *, void **request,
 void http_trim_expired(struct http_server *, struct http_wait *);
 size_t http_unescape(void *cls, struct MHD_Connection *, char *s);
 void *http_on_request_line(void *server, const char *uri, struct MHD_Connection *);
-/* Last words to every connection whose Content-Length libmicrohttpd will not take. */
+/* When libmicrohttpd has logged something: last words to the connection whose Content-Length it
+ * will not take, if it is about one. */
 void http_refuse_bad_lengths(struct http_server *);
 const char *http_path(const struct http_request *);                     /* decoded; "%00" stays */
 const char *http_header(const struct http_request *, const char *name); /* NULL: absent */

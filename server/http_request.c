@@ -142,19 +142,31 @@ void *http_on_request_line(void *server, const char *uri, struct MHD_Connection 
     return NULL; /* where http_on_access finds its request: none yet */
 }
 
-/* libmicrohttpd does not say which connection it means. Any with such a header is lost, also one
- * whose other headers are still to come. */
+/* Whether libmicrohttpd is done with its headers, which we have not seen, and has not answered: a
+ * log line is about such a one. One that it is answering, or has closed, must not be asked for
+ * headers: their memory is used anew, or gone. */
+static bool failed_in_headers(const struct http_conn *c)
+{
+    return MHD_get_connection_info(c->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE) &&
+           !http_conn_answered_by_mhd(c);
+}
+
+/* libmicrohttpd does not say which connection it means. */
 void http_refuse_bad_lengths(struct http_server *s)
 {
-    for (struct list_node *n = list_first(&s->in_headers); n; n = list_next(&s->in_headers, n)) {
+    struct list_node *next;
+    for (struct list_node *n = list_first(&s->in_headers); n; n = next) {
         struct http_conn *c = list_entry(n, struct http_conn, in_headers);
-        int status = judge_length(c->mhd);
+        next = list_next(&s->in_headers, n);
+        int status = failed_in_headers(c) ? judge_length(c->mhd) : 0;
         if (status == 413)
             http_conn_last_words(c, 413, "request_too_large",
                                  "Content-Length is larger than any body accepted.");
         else if (status)
             http_conn_last_words(c, 400, "invalid_request",
                                  "Content-Length must be digits and nothing else.");
+        if (status)
+            list_remove(n);
     }
 }
 

@@ -376,6 +376,26 @@ def test_a_content_length_that_is_no_number_gets_one_refusal_and_the_close(serve
     assert c["begun"] == 1
 
 
+def test_bad_lengths_of_many_connections_at_once_are_each_refused(server):
+    """Connections that libmicrohttpd answers and closes in the same turn are not asked again."""
+    bad = [HEAD + b"Content-Length: 5x\r\n\r\n", HEAD + b"Content-Length: 5x\r\nX: " + b"y" * 70_000 + b"\r\n\r\n",
+           HEAD + b"Content-Length: 5\r\n"]
+    for _ in range(20):
+        with contextlib.ExitStack() as stack:
+            clients = [stack.enter_context(server.connect()) for _ in range(30)]
+            for i, s in enumerate(clients):
+                with contextlib.suppress(OSError):
+                    s.sendall(bad[i % 3])
+            for i, s in enumerate(clients):
+                if i % 3 == 0:
+                    r = Reply(read_all(s))
+                    assert r.status == 400 and r.error()["code"] == "invalid_request"
+                elif i % 3 == 2:
+                    s.sendall(b"\r\nhello")
+                    assert read_until(s, b"hello").startswith(b"HTTP/1.1 200")
+    assert server.ask("/static").status == 200
+
+
 def test_lengths_and_ids_that_come_in_pieces_are_refused_as_well(server):
     with server.connect() as s:
         for piece in [b"POST /v1/echo HTTP/1.1\r\n", b"Host: a\r\nContent-Length: +", b"5\r\n", b"X: y\r\n\r\n"]:

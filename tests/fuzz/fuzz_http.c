@@ -292,9 +292,10 @@ static bool read_all(void)
     return some;
 }
 
+/* Several clients may send before the server's next turn. */
 static void client_send(struct client *c, const char *s, size_t n)
 {
-    while (n && c->fd >= 0 && !c->left) {
+    for (int tries = 0; n && c->fd >= 0 && !c->left && tries < 3;) {
         const ssize_t sent = send(c->fd, s, n, MSG_NOSIGNAL);
         if (sent < 0 && errno != EAGAIN)
             return; /* refused and closed */
@@ -302,14 +303,14 @@ static void client_send(struct client *c, const char *s, size_t n)
             c->last = c->last << 8 | (unsigned char)s[i];
             c->asked_head |= c->last == 0x48454144; /* HEAD */
         }
-        if (sent > 0) {
-            s += sent;
-            n -= (size_t)sent;
+        if (sent < 0) { /* the server takes no more, for now or for good */
+            tries++;
+            turn();
+            read_all();
+            continue;
         }
-        turn();
-        read_all();
-        if (sent < 0) /* the server takes no more, for now or for good */
-            return;
+        s += sent;
+        n -= (size_t)sent;
     }
 }
 
@@ -324,11 +325,23 @@ static void client_reset(struct client *c)
     c->left = true;
 }
 
-static void client_check(struct client *c)
+static const char *wrong_with(struct client *c)
 {
     struct http_check check = {
         .at = c->got, .end = c->got + c->n, .cut_ok = c->left || c->deaf, .head_ok = c->asked_head};
-    const char *why = http_check_replies(&check);
+    return http_check_replies(&check);
+}
+
+/* What the kernel still holds for a small window takes it some time. */
+static void client_check(struct client *c)
+{
+    const char *why = wrong_with(c);
+    for (int i = 0; why && i < 1000; i++) {
+        usleep(1000);
+        turn();
+        if (client_read(c))
+            why = wrong_with(c);
+    }
     if (why) {
         fwrite(c->got, 1, c->n, stderr);
         fail(why);
