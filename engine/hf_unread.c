@@ -126,6 +126,15 @@ static bool is_table(const char *name)
     return ends_in(name, "rotary_emb.inv_freq") || ends_in(name, ".masked_bias");
 }
 
+/* Values, which in blocks of MXFP4 are two a byte; their scales are none. */
+static uint64_t elems_of(const struct st_tensor *t)
+{
+    const uint64_t n = (uint64_t)st_tensor_elems(t);
+    if (strcmp(t->type, "U8") == 0)
+        return ends_in(t->name, "_blocks") ? 2 * n : 0;
+    return n;
+}
+
 static bool judge(const struct marks *m, const char *dir, uint64_t *elems, uint64_t *bytes,
                   struct err *e)
 {
@@ -133,7 +142,7 @@ static bool judge(const struct marks *m, const char *dir, uint64_t *elems, uint6
     for (size_t i = 0; i < hf_shards_n(m->names->shards); i++) {
         const struct st_tensor *t = hf_shards_at(m->names->shards, i);
         if (m->of[i] == READ) {
-            *elems += (uint64_t)st_tensor_elems(t);
+            *elems += elems_of(t);
             *bytes += t->bytes;
         } else if (is_vision(t->name))
             n_vision++;

@@ -29,13 +29,26 @@ static const struct {
     bool known;
     enum dtype dtype;
 } types[] = {
-    {"F32", 32, true, DTYPE_F32}, {"F16", 16, true, DTYPE_F16}, {"BF16", 16, true, DTYPE_BF16},
-    {"F8_E4M3", 8, false, 0},     {"F8_E5M2", 8, false, 0},     {"U8", 8, false, 0},
-    {"I8", 8, false, 0},          {"BOOL", 8, false, 0},        {"I16", 16, false, 0},
-    {"U16", 16, false, 0},        {"I32", 32, false, 0},        {"U32", 32, false, 0},
-    {"F64", 64, false, 0},        {"I64", 64, false, 0},        {"U64", 64, false, 0},
-    {"F8_E8M0", 8, false, 0},     {"F4", 4, false, 0},          {"F6_E2M3", 6, false, 0},
-    {"F6_E3M2", 6, false, 0},     {"C64", 64, false, 0},
+    {"F32", 32, true, DTYPE_F32},
+    {"F16", 16, true, DTYPE_F16},
+    {"BF16", 16, true, DTYPE_BF16},
+    {"F8_E4M3", 8, true, DTYPE_F8_E4M3},
+    {"F8_E5M2", 8, true, DTYPE_F8_E5M2},
+    {"U8", 8, false, 0},
+    {"I8", 8, false, 0},
+    {"BOOL", 8, false, 0},
+    {"I16", 16, false, 0},
+    {"U16", 16, false, 0},
+    {"I32", 32, false, 0},
+    {"U32", 32, false, 0},
+    {"F64", 64, false, 0},
+    {"I64", 64, false, 0},
+    {"U64", 64, false, 0},
+    {"F8_E8M0", 8, false, 0},
+    {"F4", 4, false, 0},
+    {"F6_E2M3", 6, false, 0},
+    {"F6_E3M2", 6, false, 0},
+    {"C64", 64, false, 0},
 };
 
 /* A name made fit for a message. */

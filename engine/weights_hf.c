@@ -174,6 +174,51 @@ static bool view_pairs(const struct query *q)
     return true;
 }
 
+/* A checkpoint's 32 values lie in pairs, neighbours in one byte; ours have the first half of the
+ * values in the lower nibbles. */
+static void mxfp4_block(unsigned char *dst, unsigned char scale, const unsigned char *pairs)
+{
+    dst[0] = scale;
+    for (int i = 0; i < 16; i++) {
+        const int shift = i % 2 * 4;
+        const int low = pairs[i / 2] >> shift & 15, high = pairs[8 + i / 2] >> shift & 15;
+        dst[1 + i] = (unsigned char)(low | high << 4);
+    }
+}
+
+static bool has_mxfp4_shapes(const struct query *q, int64_t rows, int64_t n_blocks)
+{
+    const int64_t blocks[4] = {q->w->spec->n_experts, rows, n_blocks, 16};
+    struct query scales = *q;
+    scales.src.t = q->src.scales;
+    if (q->cols % 32 != 0)
+        return err_set(q->e, ERR_INVALID,
+                       "%s: tensor \"%s\" has rows of %" PRId64 ", expected a multiple of 32",
+                       q->w->dir, q->src.t->name, q->cols);
+    if (strcmp(q->src.t->type, "U8") != 0 || strcmp(q->src.scales->type, "U8") != 0)
+        return err_set(q->e, ERR_INVALID, "%s: tensor \"%s\" or its scales are not of type U8",
+                       q->w->dir, q->src.t->name);
+    return has_shape(q, 4, blocks) && has_stack(&scales, rows, n_blocks);
+}
+
+static bool view_mxfp4(const struct query *q)
+{
+    const int step = q->src.layout == HF_MXFP4_PAIRS ? 2 : 1;
+    const int64_t n = q->cols / 32, rows = step * q->rows;
+    if (!has_mxfp4_shapes(q, rows, n) ||
+        !own(q, (size_t)q->rows * dtype_row_bytes(DTYPE_MXFP4, q->cols)))
+        return false;
+    q->out->dtype = DTYPE_MXFP4;
+    unsigned char *dst = q->out->owned;
+    for (int64_t r = 0; r < q->rows; r++) {
+        const int64_t first = (q->expert * rows + r * step + q->src.slot) * n;
+        for (int64_t i = 0; i < n; i++, dst += 17)
+            mxfp4_block(dst, ((const unsigned char *)q->src.scales->data)[first + i],
+                        (const unsigned char *)q->src.t->data + (first + i) * 16);
+    }
+    return true;
+}
+
 /* A tensor for each row: the norms of single heads. */
 static bool view_heads(const struct query *q)
 {
@@ -214,7 +259,7 @@ static bool view(const struct query *q)
         return view_pairs(q);
     case HF_MXFP4:
     case HF_MXFP4_PAIRS:
-        return err_set(q->e, ERR_UNSUPPORTED, "%s: MXFP4 experts are not supported", q->w->dir);
+        return view_mxfp4(q);
     case HF_HEADS:
         return view_heads(q);
     }
@@ -261,7 +306,13 @@ static bool has(const struct weights *w, const char *name)
 static bool dtype_of(const struct weights *w, const char *name, enum dtype *out)
 {
     struct hf_source src;
-    if (!hf_source_find(&of(w)->names, name, -1, &src) || !src.t->known)
+    if (!hf_source_find(&of(w)->names, name, -1, &src))
+        return false;
+    if (src.scales) {
+        *out = DTYPE_MXFP4;
+        return true;
+    }
+    if (!src.t->known)
         return false;
     *out = src.t->dtype;
     return true;

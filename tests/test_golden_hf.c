@@ -15,8 +15,11 @@ struct corpus {
     int n;
 };
 
-/* Weights are float, and the reference computes in float32. */
-static const struct limits exact = {1e-3, "f32"}, rounded = {2e-2, "f16"};
+/* Weights are float, and the reference computes in float32. Rounding keys and values to f16 alone
+ * moves the logits of some by more than others' (NumPy says the same). */
+static const struct limits exact = {1e-3, "f32"}, rounded = {2e-2, "f16"}, touchy = {1e-1, "f16"};
+/* MXFP4 weights are multiplied with activations of eight bits. */
+static const struct limits quantised = {5e-1, "f32"};
 
 static json_t *read_golden(const char *dir)
 {
@@ -58,31 +61,20 @@ static void check_longrope(const char *dir, const char *name, const json_t *gold
     json_decref(brief);
 }
 
-/* What this build cannot compute yet. */
-static bool is_unsupported(const char *name)
-{
-    static const char *const parts[] = {"moe", "gpt_oss", "mixtral"};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (strstr(name, parts[i]))
-            return true;
-    return false;
-}
-
 static void a_directory_gives_the_golden_numbers(void **state)
 {
     const char *name = *state;
     char dir[4200];
-    if (is_unsupported(name)) {
-        printf("SKIPPED: %s is not supported yet\n", name);
-        skip();
-    }
     snprintf(dir, sizeof dir, "%s/models/%s", test_corpus(), name);
     json_t *golden = read_golden(dir);
     if (json_object_get(golden, "prompts_long_always"))
         check_longrope(dir, name, golden);
+    else if (strstr(name, "mxfp4"))
+        check_dir(dir, name, json_object_get(golden, "prompts"), 0, quantised);
     else {
+        const bool is_touchy = !strcmp(name, "gpt_oss") || !strcmp(name, "granitemoe");
         check_dir(dir, name, json_object_get(golden, "prompts"), 0, exact);
-        check_dir(dir, name, json_object_get(golden, "prompts"), 0, rounded);
+        check_dir(dir, name, json_object_get(golden, "prompts"), 0, is_touchy ? touchy : rounded);
     }
     json_decref(golden);
 }
