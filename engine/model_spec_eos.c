@@ -13,10 +13,16 @@ static const char *const eos_keys[] = {
 
 /* Control tokens by which models end a turn, whether or not the file's keys say so. */
 static const char *const end_texts[] = {
-    "<|endoftext|>", "<|end_of_text|>", "<|eot_id|>", "<|eom_id|>",         "<|im_end|>",
-    "<|end|>",       "<end_of_turn>",   "<|EOT|>",    "<end_of_utterance>", "<|endofturn|>",
-    "<|eot|>",       "<EOT>",           "</s>",
+    "<|endoftext|>",      "<|end_of_text|>", "<|eot_id|>",      "<|eom_id|>",
+    "<|im_end|>",         "<end_of_turn>",   "<|EOT|>",         "<|eot|>",
+    "<end_of_utterance>", "<|endofturn|>",   "<EOT>",           "</s>",
+    "<|return|>",         "<|call|>",        "<|observation|>",
 };
+
+/* Ends a turn, but for models that have "<|return|>": there it ends a message, and the next one
+ * of the same turn follows. */
+static const char END_OF_MESSAGE[] = "<|end|>";
+static const char END_OF_TURN[] = "<|return|>";
 
 static bool add_eos(const struct gguf *g, struct model_spec *s, uint32_t id, struct err *e)
 {
@@ -62,28 +68,41 @@ static bool is_control(const unsigned char *types, uint64_t id)
     return type == TOKEN_TYPE_CONTROL;
 }
 
+/* The control tokens of the texts above. */
+static bool read_texts(const struct gguf *g, struct model_spec *s, const void *types,
+                       struct gguf_string_iter it, struct err *e)
+{
+    struct gguf_str text;
+    int64_t end_of_message = -1;
+    bool has_other = false;
+    for (uint64_t id = 0; gguf_next_string(&it, &text); id++) {
+        if (!is_control(types, id))
+            continue;
+        if (gguf_str_is(text, END_OF_MESSAGE))
+            end_of_message = (int64_t)id;
+        has_other = has_other || gguf_str_is(text, END_OF_TURN);
+        if (is_end_text(text) && !add_eos(g, s, (uint32_t)id, e))
+            return false;
+    }
+    return end_of_message < 0 || has_other || add_eos(g, s, (uint32_t)end_of_message, e);
+}
+
 bool spec_read_eos(const struct spec_reader *r)
 {
     const struct gguf *g = r->g;
-    struct model_spec *s = r->s;
-    struct err *e = r->e;
     struct gguf_string_iter it = {0};
-    struct gguf_str text;
     const void *types;
     uint64_t n_types;
-    if (!read_keys(g, s, e))
+    if (!read_keys(g, r->s, r->e))
         return false;
     if (!gguf_has(g, "tokenizer.ggml.tokens") || !gguf_has(g, "tokenizer.ggml.token_type"))
         return true;
-    if (!gguf_strings(g, "tokenizer.ggml.tokens", &it, e) ||
-        !gguf_array(g, "tokenizer.ggml.token_type", GGUF_I32, &types, &n_types, e))
+    if (!gguf_strings(g, "tokenizer.ggml.tokens", &it, r->e) ||
+        !gguf_array(g, "tokenizer.ggml.token_type", GGUF_I32, &types, &n_types, r->e))
         return false;
     if (n_types != it.left)
-        return gguf_err(g, e, ERR_INVALID,
+        return gguf_err(g, r->e, ERR_INVALID,
                         "tokenizer.ggml.token_type has %llu elements, expected %llu, one a token",
                         (unsigned long long)n_types, (unsigned long long)it.left);
-    for (uint64_t id = 0; gguf_next_string(&it, &text); id++)
-        if (is_control(types, id) && is_end_text(text) && !add_eos(g, s, (uint32_t)id, e))
-            return false;
-    return true;
+    return read_texts(g, r->s, types, it, r->e);
 }

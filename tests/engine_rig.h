@@ -256,14 +256,23 @@ static inline void rig_assert_sets_equal(const struct rig_set *a, const struct r
         rig_assert_equal(a->q[i], b->q[i]);
 }
 
+static inline void rig_open_copy(struct rig *r, const unsigned char *bytes, size_t n,
+                                 const struct engine_config *c)
+{
+    unsigned char *copy = malloc(n);
+    memcpy(copy, bytes, n);
+    rig_open_bytes(r, copy, n, c);
+}
+
 /* Alone and uncached first; then every kind of crowd must answer the same. */
-static inline void rig_check_invariance(const char *file, struct engine_config base)
+static inline void rig_check_invariance_of(const unsigned char *bytes, size_t n,
+                                           struct engine_config base)
 {
     struct rig r;
     struct rig_set alone, crowd;
     base.max_model_len = RIG_LONGEST + 10;
     base.prefix_caching = false;
-    rig_open(&r, file, &base);
+    rig_open_copy(&r, bytes, n, &base);
     const uint64_t token_bytes = engine_get_info(r.e)->kv_bytes_per_token;
     rig_run_set(&r, &alone, false);
     rig_close(&r);
@@ -282,7 +291,7 @@ static inline void rig_check_invariance(const char *file, struct engine_config b
         c.max_num_batched_tokens = crowds[i].budget;
         c.threads = crowds[i].threads;
         c.prefix_caching = crowds[i].caching;
-        rig_open(&r, file, &c);
+        rig_open_copy(&r, bytes, n, &c);
         assert_int_equal(engine_get_info(r.e)->n_pages, crowds[i].pages);
         for (int round = 0; round <= (int)c.prefix_caching; round++) { /* cold, then warm */
             rig_run_set(&r, &crowd, true);
@@ -297,6 +306,16 @@ static inline void rig_check_invariance(const char *file, struct engine_config b
         rig_close(&r);
     }
     rig_set_free(&alone);
+}
+
+static inline void rig_check_invariance(const char *file, struct engine_config base)
+{
+    size_t n = 0;
+    unsigned char *bytes = test_read_data(file, &n);
+    if (!bytes)
+        fail_msg("tests/data/%s is missing", file);
+    rig_check_invariance_of(bytes, n, base);
+    free(bytes);
 }
 
 #endif

@@ -23,7 +23,7 @@ static void assert_layers(const struct model_spec *s, const uint8_t *want)
 
 static void every_architecture_is_read(void **state)
 {
-    for (int i = 0; i < N_KINDS; i++) {
+    for (int i = 0; i < N_VARIANT_KINDS; i++) {
         struct variant v = {.arch = variant_kinds[i].arch};
         struct model_spec s;
         struct err e;
@@ -37,7 +37,7 @@ static void every_architecture_is_read(void **state)
 /* Every tensor of every architecture is missed by name. */
 static void a_tensor_that_is_missing_is_named(void **state)
 {
-    for (int i = 0; i < N_KINDS; i++) {
+    for (int i = 0; i < N_VARIANT_KINDS; i++) {
         struct variant all = {.arch = variant_kinds[i].arch};
         struct gguf *g = open_variant(&all);
         for (uint64_t t = 0; t < gguf_n_tensors(g); t++) {
@@ -222,7 +222,7 @@ static void yarn_and_longrope_are_read(void **state)
     build_u32(&v.b, "phi3.rope.scaling.original_context_length", 16);
     build_tensor(&v.b, "rope_factors_long.weight", 3, 0);
     build_tensor(&v.b, "rope_factors_short.weight", 3, 0);
-    build_model(&v);
+    build_variant(&v);
     build_file(&v.b);
     unsigned char *data = (unsigned char *)v.b.file.data + v.b.file.len - v.b.data_bytes;
     const float factors[2][8] = {{4, 4, 4}, {2, 2, 2}}; /* tensors begin at multiples of 32 bytes */
@@ -247,6 +247,25 @@ static void a_value_for_each_layer_may_be_one_for_all(void **state)
     build_array(&v.b, "llama.attention.head_count", GGUF_U32, 2, heads, sizeof heads);
     accepted(&v, &s);
     assert_int_equal(s.n_heads, 4);
+}
+
+/* Of gpt-oss "<|end|>" ends a message of a turn; of others the turn. */
+static void what_ends_a_turn_depends_on_the_other_tokens(void **state)
+{
+    static const char *const harmony[] = {"<|end|>", "<|return|>", "<|call|>", "<|endoftext|>"};
+    static const char *const phi[] = {"<|end|>", "<|user|>", "<|assistant|>", "<|endoftext|>"};
+    static const int32_t types[] = {3, 3, 3, 3};
+    struct variant v = {.arch = "gpt-oss", .without = {"tokenizer"}};
+    struct model_spec s;
+    build_strings(&v.b, "tokenizer.ggml.tokens", 4, harmony);
+    build_array(&v.b, "tokenizer.ggml.token_type", GGUF_I32, 4, types, sizeof types);
+    accepted(&v, &s);
+    assert_true(s.n_eos == 3 && s.eos[0] == 1 && s.eos[1] == 2 && s.eos[2] == 3);
+    v = (struct variant){.arch = "phi3", .without = {"tokenizer"}};
+    build_strings(&v.b, "tokenizer.ggml.tokens", 4, phi);
+    build_array(&v.b, "tokenizer.ggml.token_type", GGUF_I32, 4, types, sizeof types);
+    accepted(&v, &s);
+    assert_true(s.n_eos == 2 && s.eos[0] == 3 && s.eos[1] == 0);
 }
 
 /* --- what is not --- */
@@ -435,6 +454,7 @@ int main(void)
         cmocka_unit_test(experts_are_sized_by_keys_or_tensors),
         cmocka_unit_test(yarn_and_longrope_are_read),
         cmocka_unit_test(a_value_for_each_layer_may_be_one_for_all),
+        cmocka_unit_test(what_ends_a_turn_depends_on_the_other_tokens),
         cmocka_unit_test(what_an_architecture_must_say_is_missed_by_name),
         cmocka_unit_test(features_of_other_architectures_are_refused),
         cmocka_unit_test(hostile_numbers_of_experts_are_refused),

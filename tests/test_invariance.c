@@ -7,6 +7,7 @@
 #include "test.h"
 
 #include "engine_rig.h"
+#include "variant_build.h"
 
 static void quantised_weights_answer_the_same_alone_and_in_every_crowd(void **state)
 {
@@ -40,6 +41,75 @@ static void pages_of_32_answer_the_same_alone_and_in_every_crowd(void **state)
     c.kv_dtype_auto = false;
     c.kv_dtype = DTYPE_BF16;
     rig_check_invariance("llama3.F16.gguf", c);
+}
+
+/* --- models made here --- */
+
+static float random_weight(uint64_t *rng)
+{
+    return (float)(random_next(rng) >> 40) / (1 << 23) - 1; /* within -1 .. 1 */
+}
+
+/* Norm weights around 1, matrices that keep their input's size */
+static void fill_tensor(unsigned char *to, const struct gguf_tensor *t, uint64_t *rng)
+{
+    const int64_t n = t->dims[0] * t->dims[1] * t->dims[2];
+    const bool norm = t->n_dims == 1 && strstr(gguf_show(t->name).text, "norm.weight");
+    const float size = t->n_dims == 1 ? 0.5f : 3 / sqrtf((float)t->dims[0]);
+    for (int64_t i = 0; t->dtype == DTYPE_F32 && i < n; i++) {
+        const float w = size * random_weight(rng) + (float)norm;
+        memcpy(to + i * 4, &w, sizeof w);
+    }
+    for (int64_t i = 0; t->dtype == DTYPE_Q8_0 && i < n / 32; i++) {
+        const uint16_t d = f32_to_f16(size / 127);
+        memcpy(to + i * 34, &d, sizeof d);
+        for (int k = 0; k < 32; k++)
+            to[i * 34 + 2 + k] = (unsigned char)random_next(rng);
+    }
+}
+
+static void check_made(struct variant *v)
+{
+    struct err e;
+    uint64_t rng = 7;
+    build_variant(v);
+    struct gguf *g = build_open(&v->b, &e);
+    if (!g)
+        fail_msg("%s", e.msg);
+    for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        fill_tensor((unsigned char *)v->b.file.data + t->offset, t, &rng);
+    }
+    gguf_close(g);
+    rig_check_invariance_of((unsigned char *)v->b.file.data, v->b.file.len, rig_defaults);
+    build_free(&v->b);
+}
+
+/* Experts with biases, sinks, windows in every other layer */
+static void experts_and_sinks_answer_the_same_alone_and_in_every_crowd(void **state)
+{
+    struct variant v = {
+        .arch = "gpt-oss", .times = 8, .without = {"gpt-oss.attention.sliding_window"}};
+    build_u32(&v.b, "gpt-oss.attention.sliding_window", 24);
+    check_made(&v);
+}
+
+/* Experts beside a shared one that is weighed, all of 8 bits */
+static void quantised_experts_answer_the_same_alone_and_in_every_crowd(void **state)
+{
+    struct variant v = {.arch = "qwen2moe", .times = 8, .type = 8};
+    check_made(&v);
+}
+
+/* One norm for attention and MLP, layers that do not turn, LayerNorm */
+static void parallel_blocks_answer_the_same_alone_and_in_every_crowd(void **state)
+{
+    struct variant v = {.arch = "cohere2",
+                        .times = 8,
+                        .n_layers = 4,
+                        .without = {"cohere2.attention.sliding_window"}};
+    build_u32(&v.b, "cohere2.attention.sliding_window", 24);
+    check_made(&v);
 }
 
 /* The embedding row of one token is NaN in this file. */
@@ -127,6 +197,9 @@ int main(void)
         cmocka_unit_test(float_weights_answer_the_same_alone_and_in_every_crowd),
         cmocka_unit_test(windowed_layers_answer_the_same_alone_and_in_every_crowd),
         cmocka_unit_test(pages_of_32_answer_the_same_alone_and_in_every_crowd),
+        cmocka_unit_test(experts_and_sinks_answer_the_same_alone_and_in_every_crowd),
+        cmocka_unit_test(quantised_experts_answer_the_same_alone_and_in_every_crowd),
+        cmocka_unit_test(parallel_blocks_answer_the_same_alone_and_in_every_crowd),
         cmocka_unit_test(a_poisoned_token_harms_nobody_else),
         cmocka_unit_test(a_model_with_a_nan_weight_fails_its_requests),
     };

@@ -3,6 +3,8 @@
 
 #include "test.h"
 
+#include "variant_build.h"
+
 enum { N_TYPES = 44 }; /* ggml's numbers and some that mean nothing */
 
 static const uint32_t matrix_types[] = {0, 1, 2, 3, 6, 7, 8, 20, 30, 39};
@@ -166,6 +168,70 @@ static void any_dim_of_any_tensor_runs_or_is_refused(void **state)
     }
 }
 
+/* Of every architecture; phi3 with tables for long contexts, and gate and up in one tensor */
+static void build_kind(struct variant *v, int i)
+{
+    static const float factors[8] = {1, 2, 3, 1, 2, 3, 1, 2};
+    *v = (struct variant){.arch = variant_kinds[i].arch};
+    const bool phi3 = strcmp(v->arch, "phi3") == 0;
+    if (phi3) {
+        build_u32(&v->b, "phi3.rope.scaling.original_context_length", 8);
+        build_tensor(&v->b, "rope_factors_long.weight", 3, 0);
+        build_tensor(&v->b, "rope_factors_short.weight", 3, 0);
+        build_tensor(&v->b, "blk.0.ffn_up.weight", 24, 80);
+        v->without[0] = "blk.0.ffn_gate.weight";
+        v->without[1] = "blk.0.ffn_up.weight";
+    }
+    build_variant(v);
+    build_file(&v->b);
+    fill_model(&v->b);
+    if (phi3)
+        for (int t = 0; t < 2; t++)
+            memcpy((char *)v->b.file.data + v->b.file.len - v->b.data_bytes + 32 * t, factors, 32);
+}
+
+static void every_architecture_runs_a_step(void **state)
+{
+    for (int i = 0; i < N_VARIANT_KINDS; i++) {
+        struct variant v;
+        struct err e;
+        build_kind(&v, i);
+        if (!model_rig_run(v.b.file.data, v.b.file.len, &e))
+            fail_msg("%s: %s", variant_kinds[i].arch, e.msg);
+        build_free(&v.b);
+    }
+}
+
+/* Whatever a tensor's dims say, and whatever its type. */
+static void any_tensor_of_any_architecture_runs_or_is_refused(void **state)
+{
+    static const uint64_t dims[] = {0, 1, 2, 3, 4, 6, 8, 12, 23, 24, 25, 40, 80, 1ull << 40};
+    static const uint32_t types[] = {0, 1, 3, 8, 14, 30, 39};
+    for (int k = 0; k < N_VARIANT_KINDS; k++) {
+        struct variant v;
+        build_kind(&v, k);
+        for (int i = 0; i < (int)v.b.n_tensors; i++) {
+            struct entry y = entry_at(&v.b, i);
+            unsigned char *type = y.dims + y.n_dims * 8;
+            for (int d = 0; d < y.n_dims; d++) {
+                uint64_t was;
+                memcpy(&was, y.dims + d * 8, sizeof was);
+                for (size_t n = 0; n < sizeof dims / sizeof *dims; n++) {
+                    memcpy(y.dims + d * 8, &dims[n], sizeof was);
+                    runs_or_says_why(&v.b, "");
+                }
+                memcpy(y.dims + d * 8, &was, sizeof was);
+            }
+            for (size_t n = 0; n < sizeof types / sizeof *types; n++) {
+                memcpy(type, &types[n], sizeof *types);
+                runs_or_says_why(&v.b, "");
+            }
+            memset(type, 0, 4);
+        }
+        build_free(&v.b);
+    }
+}
+
 static void odd_sizes_run_or_are_refused(void **state)
 {
     static const uint32_t sizes[] = {1, 2, 3, 16, 17, 33};
@@ -196,6 +262,8 @@ int main(void)
         cmocka_unit_test(a_norm_of_the_widest_blocks_is_refused),
         cmocka_unit_test(any_type_of_any_tensor_runs_or_is_refused),
         cmocka_unit_test(any_dim_of_any_tensor_runs_or_is_refused),
+        cmocka_unit_test(every_architecture_runs_a_step),
+        cmocka_unit_test(any_tensor_of_any_architecture_runs_or_is_refused),
         cmocka_unit_test(odd_sizes_run_or_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

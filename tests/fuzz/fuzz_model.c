@@ -2,22 +2,36 @@
  * Run it: tests/fuzz/run.sh model [SECONDS] */
 #include "log.h"
 #include "model_rig.h"
+#include "variant_build.h"
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-enum { N_KINDS = 5, MAX_CHANGES = 64 };
-static struct gguf_build seeds[2 * N_KINDS]; /* every type of matrix, without and with biases */
+enum {
+    N_KINDS = 5,
+    N_LLAMAS = 2 * N_KINDS,
+    N_SEEDS = N_LLAMAS + N_VARIANT_KINDS,
+    MAX_CHANGES = 64
+};
+/* Every type of matrix, without and with biases; then every architecture. */
+static struct gguf_build seeds[N_SEEDS];
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     static const uint32_t types[N_KINDS] = {0, 1, 3, 8, 30};
     log_setup(LOG_ERROR, LOG_TEXT);
-    for (int i = 0; i < 2 * N_KINDS; i++) {
+    for (int i = 0; i < N_LLAMAS; i++) {
         struct model_sizes s = model_tiny;
         s.biases = i >= N_KINDS;
         build_model(&seeds[i], &s, types[i % N_KINDS]);
         fill_model(&seeds[i]);
+    }
+    for (int i = 0; i < N_VARIANT_KINDS; i++) {
+        struct variant v = {.arch = variant_kinds[i].arch};
+        build_variant(&v);
+        build_file(&v.b);
+        fill_model(&v.b);
+        seeds[N_LLAMAS + i] = v.b;
     }
     return 0;
 }
@@ -35,7 +49,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     if (n == 0)
         return 0;
-    if (data[0] >= 2 * N_KINDS) {
+    if (data[0] >= N_SEEDS) {
         must_run_or_say_why(data + 1, n - 1);
         return 0;
     }
