@@ -272,9 +272,6 @@ static struct moe *scratch_of(struct loader *l, const struct experts *x, enum we
         .gate = x->layer.gate[0],
         .down = x->layer.down[0],
     };
-    if (l->ok && !m->backend->ops->moe_new)
-        l->ok = err_set(l->e, ERR_UNSUPPORTED, "a mixture of experts is not supported on %s",
-                        m->backend->ops->name);
     if (l->ok && !*scratch)
         l->ok = (*scratch = m->backend->ops->moe_new(m->backend, &c, l->e));
     return *scratch;

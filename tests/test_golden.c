@@ -81,23 +81,9 @@ struct cases {
     int n;
 };
 
-/* What this build cannot compute yet. */
-static bool is_unsupported(const char *name)
-{
-    static const char *const parts[] = {"moe", "gpt_oss", "gptoss", "mixtral"};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (strstr(name, parts[i]))
-            return true;
-    return false;
-}
-
 static void gives_the_golden_numbers(void **state)
 {
     const char *path = *state, *name = strrchr(path, '/') + 1;
-    if (is_unsupported(name)) {
-        printf("SKIPPED: %s is not supported yet\n", name);
-        skip();
-    }
     const struct limits lim = limits_of(name);
     assert_true(check_file(path, name, lim));
     if (lim.logprob < 0.5 && lim.logprob > 1e-3) /* as near as two engines are */
