@@ -36,7 +36,7 @@ struct norm_rig {
     struct ref_matrix w, bias;
     struct norm norm;
     struct table x, y;
-    struct activation *in, *out, *stream, *some;
+    struct activation *in, *out, *stream, *some, *after;
 };
 
 static struct norm_rig norm_open(const char *isa, const struct norm_case *c)
@@ -52,6 +52,7 @@ static struct norm_rig norm_open(const char *isa, const struct norm_case *c)
     r.in = rig_activation(r.b, c->width, NULL, false);
     r.out = rig_activation(r.b, c->width, NULL, false);
     r.stream = rig_activation(r.b, c->width, NULL, false);
+    r.after = rig_activation(r.b, c->width, NULL, false);
     r.some = rig_activation(r.b, c->width, NULL, true);
     return r;
 }
@@ -80,6 +81,7 @@ static void norm_of(const char *isa, const struct norm_case *c)
     o->norm(r.b, r.out, r.in, &r.norm);
     o->norm_logit_rows(r.b, r.some, r.in, &r.norm);
     o->norm_add(r.b, r.stream, r.in, &r.norm);
+    o->norm(r.b, r.after, r.stream, &r.norm);
     rig_submit(r.b);
     double atol = c->mean != 0 ? 2e-5 : 1e-6;
     for (int i = 0; i < c->n; i++) {
@@ -89,6 +91,9 @@ static void norm_of(const char *isa, const struct norm_case *c)
         for (int k = 0; k < c->width; k++)
             want[k] += r.y.values.values[(size_t)i * c->width + k];
         assert_near("norm_add", o->read(r.b, r.stream, i), want, c->width, atol, 2e-6);
+        ref_norm(c->kind, o->read(r.b, r.stream, i), r.w.values, c->bias ? r.bias.values : NULL,
+                 c->width, 1e-5f, want);
+        assert_near("norm after it", o->read(r.b, r.after, i), want, c->width, atol, 2e-6);
         assert_memory_equal(o->read(r.b, r.in, i), row, (size_t)c->width * sizeof *row);
     }
     assert_memory_equal(o->read(r.b, r.some, 0), o->read(r.b, r.out, c->n - 1),
