@@ -59,6 +59,10 @@ static const struct setting table[] = {
      "leaves)"},
     {"kv-cache-dtype", CHOICE, AT(kv_cache_dtype), 0, 0, "auto", "auto|f16|bf16|f32", NULL,
      "type of K and V; auto: f32 for F32 models, else f16"},
+    {"quantization", CHOICE, AT(quantization), 0, 0, "none",
+     "none|q8_0|q6_k|q5_k|q5_1|q5_0|q4_k|q4_1|q4_0", NULL,
+     "quantise the float matrices of the model while loading: smaller and faster; the fewer bits, "
+     "the less exact"},
     {"enable-prefix-caching", SWITCH, AT(enable_prefix_caching), 0, 0, "true", NULL, NULL,
      "share KV pages between requests that begin alike"},
     {"seed", INTEGER, AT(seed), 0, INT64_MAX, NULL, NULL, "N",

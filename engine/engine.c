@@ -3,6 +3,7 @@
 
 #include "log.h"
 #include "planner.h"
+#include "weights_quantised.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -140,17 +141,9 @@ static bool take_kv(struct engine *e, int wanted_len, struct err *err)
     return true;
 }
 
-static bool load_model(struct engine *e, const struct model_file *file, struct err *err)
+static bool load_weights(struct engine *e, const struct weights *weights, int len, struct err *err)
 {
     struct engine_info *info = &e->info;
-    const struct model_spec *spec = model_file_spec(file, err);
-    const struct weights *weights = spec ? model_file_weights(file, err) : NULL;
-    int len;
-    if (!weights)
-        return false;
-    info->spec = *spec;
-    if (!planner_context(&e->config, &info->spec, &len, err) || !open_backend(e, len, err))
-        return false;
     info->backend = e->backend_name;
     info->kv_dtype = e->config.kv_dtype;
     if (e->config.kv_dtype_auto)
@@ -161,6 +154,24 @@ static bool load_model(struct engine *e, const struct model_file *file, struct e
     return plan_before_loading(e, weights, &len, err) &&
            (e->model = model_load(e->backend, weights, &info->spec, len, err)) &&
            take_scratch(e, err) && take_kv(e, len, err);
+}
+
+static bool load_model(struct engine *e, const struct model_file *file, struct err *err)
+{
+    const struct model_spec *spec = model_file_spec(file, err);
+    const struct weights *weights = spec ? model_file_weights(file, err) : NULL;
+    int len;
+    if (!weights)
+        return false;
+    e->info.spec = *spec;
+    if (!planner_context(&e->config, &e->info.spec, &len, err) || !open_backend(e, len, err))
+        return false;
+    if (!e->config.quantise)
+        return load_weights(e, weights, len, err);
+    struct weights *view = weights_open_quantised(weights, e->config.quantise_to, e->backend, err);
+    bool ok = view && load_weights(e, view, len, err);
+    weights_close(view);
+    return ok;
 }
 
 static bool open_pages(struct engine *e, struct err *err)

@@ -31,6 +31,8 @@ struct engine_config {
     enum dtype kv_dtype;
     bool kv_dtype_auto; /* f32 for F32 models, else f16 */
     bool prefix_caching;
+    bool quantise;          /* float matrices while loading (weights_quantised.h), … */
+    enum dtype quantise_to; /* … to this type */
 
     /* Opens the device; NULL: backend_cpu_open. */
     struct backend *(*open_backend)(const struct backend_config *, struct err *e);
@@ -73,12 +75,12 @@ struct request {
     void *user;
 
     /* filled by the engine */
-    struct choice *choices; /* [n_choices] */
-    float *prompt_logprobs; /* [n_prompt], the first is NaN; or NULL */
+    struct choice *choices;          /* [n_choices] */
+    float *prompt_logprobs;          /* [n_prompt], the first is NaN; or NULL */
     struct top_logprob *prompt_tops; /* [n_prompt][n_prompt_logprobs] or NULL */
-    _Atomic int n_cached; /* prompt tokens that came from the prefix cache */
-    _Atomic bool ended;   /* set by engine_poll: the engine has let go of it */
-    struct err error;     /* of FINISH_ERROR; ERR_DEVICE "numerical_error" for bad logits */
+    _Atomic int n_cached;            /* prompt tokens that came from the prefix cache */
+    _Atomic bool ended;              /* set by engine_poll: the engine has let go of it */
+    struct err error; /* of FINISH_ERROR; ERR_DEVICE "numerical_error" for bad logits */
     /* seconds on CLOCK_MONOTONIC, valid once ended (first_token once a token is there); 0: never */
     double t_submitted, t_scheduled, t_first_token, t_ended;
 
@@ -129,10 +131,10 @@ struct engine_stats {
     uint64_t slots_in_use, slots_written;
     uint64_t preemptions, prefix_queried_tokens, prefix_hit_tokens;
     uint64_t prompt_tokens, generated_tokens, steps;
-    uint64_t computed_tokens; /* rows of all steps */
-    double heartbeat_age; /* seconds since the engine thread last said that it lives; it does
-                             so every step and at least twice a second when idle */
-    bool dead;            /* the device failed; nothing runs any more */
+    uint64_t computed_tokens;    /* rows of all steps */
+    double heartbeat_age;        /* seconds since the engine thread last said that it lives; it does
+                                    so every step and at least twice a second when idle */
+    bool dead;                   /* the device failed; nothing runs any more */
     uint64_t corrupted_requests; /* ended because of a NaN or infinity in their logits */
 };
 void engine_get_stats(struct engine *, struct engine_stats *out);

@@ -64,6 +64,12 @@ size_t dtype_row_bytes(enum dtype t, int64_t n);
  * reference implementation computes them in float32. */
 void dtype_to_f32(enum dtype t, const void *src, float *dst, int64_t n);
 
+/* dst = a row of type t that is near src[n] (n a multiple of block_elems), by the least squared
+ * error within each run of values that shares a scale. A block with an infinity or a NaN becomes
+ * NaN. False, and nothing done: t is not one of the floats of 16 and 32 bits, Q8_0, Q4_0, Q4_1,
+ * Q5_0, Q5_1, Q4_K, Q5_K, Q6_K. */
+bool dtype_from_f32(enum dtype t, const float *src, void *dst, int64_t n);
+
 float f16_to_f32(uint16_t h);
 uint16_t f32_to_f16(float f); /* round to nearest even; overflow becomes infinity */
 static inline float bf16_to_f32(uint16_t h)

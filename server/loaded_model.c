@@ -107,10 +107,10 @@ static void take_defaults(struct loaded_model *m, const struct model_file *file,
                  text);
 }
 
-static enum dtype kv_dtype(const char *name)
+static enum dtype type_of(const char *name)
 {
     enum dtype t = DTYPE_F16;
-    dtype_from_name(name, &t); /* one of the table's choices, or "auto" */
+    dtype_from_name(name, &t); /* one of the table's choices, or "auto" or "none" */
     return t;
 }
 
@@ -128,9 +128,11 @@ bool loaded_model_open(struct loaded_model *m, const struct settings *s, void (*
         .block_size = (int)s->block_size,
         .threads = (int)s->threads,
         .kv_cache_memory = (uint64_t)s->kv_cache_memory,
-        .kv_dtype = kv_dtype(s->kv_cache_dtype),
+        .kv_dtype = type_of(s->kv_cache_dtype),
         .kv_dtype_auto = !strcmp(s->kv_cache_dtype, "auto"),
         .prefix_caching = s->enable_prefix_caching,
+        .quantise = strcmp(s->quantization, "none") != 0,
+        .quantise_to = type_of(s->quantization),
     };
     take_defaults(m, file, s->generation_config);
     bool ok = open_tokenizer(m, file, e) && open_template(m, file, s->chat_template, e) &&

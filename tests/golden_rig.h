@@ -14,7 +14,8 @@ enum { MAX_PROMPTS = 8, N_TOPS = 20 };
  * logits of quantised models by up to 0.5 (README of the corpus). */
 struct limits {
     double logprob;
-    const char *kv; /* NULL: auto */
+    const char *kv;           /* NULL: auto */
+    const char *quantization; /* NULL: as the file is */
 };
 
 struct golden_run {
@@ -164,10 +165,11 @@ static inline void check_golden(const char *name, struct rig *r, const json_t *p
     check_prompts(&g, r, prompts);
     if (g.n_beyond * 4 > g.n_compared)
         fail_msg("%s: %d of %d values are beyond the limit", name, g.n_beyond, g.n_compared);
-    printf(
-        "    %s, KV %s: worst log probability %.5f (limit %g, %d of %d beyond), %d greedy tokens\n",
-        name, dtype_info(engine_get_info(r->e)->kv_dtype)->name, g.worst, lim.logprob, g.n_beyond,
-        g.n_compared, g.greedy_compared);
+    printf("    %s%s%s, KV %s: worst log probability %.5f (limit %g, %d of %d beyond), %d greedy "
+           "tokens\n",
+           name, lim.quantization ? " as " : "", lim.quantization ? lim.quantization : "",
+           dtype_info(engine_get_info(r->e)->kv_dtype)->name, g.worst, lim.logprob, g.n_beyond,
+           g.n_compared, g.greedy_compared);
 }
 
 static inline struct engine_config golden_config(struct limits lim)
@@ -179,6 +181,10 @@ static inline struct engine_config golden_config(struct limits lim)
     if (lim.kv) {
         c.kv_dtype_auto = false;
         assert_true(dtype_from_name(lim.kv, &c.kv_dtype));
+    }
+    if (lim.quantization) {
+        c.quantise = true;
+        assert_true(dtype_from_name(lim.quantization, &c.quantise_to));
     }
     return c;
 }

@@ -72,6 +72,31 @@ static void small_models_give_the_golden_numbers(void **state)
     assert_true(check_file(path, "llama3.F16", (struct limits){1e-3, "f32"}));
 }
 
+/* Rows of 64, which hold no block of 256: Q8_0. */
+static void a_model_quantised_while_loading_stays_near_the_golden_numbers(void **state)
+{
+    const struct limits q8_0 = {0.5, NULL, "q8_0"}, q4_k = {0.5, NULL, "q4_k"};
+    char path[4200];
+    snprintf(path, sizeof path, "%s/llama3.F16", data_dir());
+    assert_true(check_file(path, "llama3.F16", q8_0));
+    assert_true(check_file(path, "llama3.F16", q4_k));
+}
+
+/* The corpus' model with rows of 256, whose random weights feel every bit: as far from the F16 file
+ * as the corpus' files of these types are, made by the reference's quantiser. */
+static void quantising_while_loading_loses_no_more_than_quantised_files(void **state)
+{
+    static const struct limits limits[] = {
+        {0.5, NULL, "q8_0"}, {1.0, NULL, "q6_k"}, {2.1, NULL, "q5_k"}, {1.8, NULL, "q5_1"}};
+    char path[4200];
+    snprintf(path, sizeof path, "%s/gguf/llama_k.F16", test_corpus());
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
+        if (!check_file(path, "llama_k.F16", limits[i])) {
+            printf("SKIPPED: no %s (set TOKEND_CORPUS)\n", path);
+            skip();
+        }
+}
+
 /* --- folders of golden files: a case a model --- */
 
 enum { MAX_CASES = 128 };
@@ -176,6 +201,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_models_give_the_golden_numbers),
+        cmocka_unit_test(a_model_quantised_while_loading_stays_near_the_golden_numbers),
+        cmocka_unit_test(quantising_while_loading_loses_no_more_than_quantised_files),
         cmocka_unit_test(the_default_model_gives_the_golden_numbers),
         cmocka_unit_test(gemma_3_270m_gives_the_golden_numbers),
     };
