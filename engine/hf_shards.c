@@ -170,21 +170,11 @@ static int by_name(const void *x, const void *y)
                   (*(const struct st_tensor *const *)y)->name);
 }
 
-static bool open_files(struct hf_shards *s, struct err *e)
+static bool index_tensors(struct hf_shards *s, struct err *e)
 {
     size_t n = 0;
-    s->files = calloc(s->n_names, sizeof(struct safetensors *));
-    if (!s->files)
-        return err_set(e, ERR_MEMORY, "no memory for %zu files", s->n_names);
-    for (size_t i = 0; i < s->n_names; i++) {
-        char *path = path_in(s->dir, s->file_names[i], e);
-        s->files[i] = path ? safetensors_open(path, e) : NULL;
-        free(path);
-        if (!s->files[i])
-            return false;
-        s->n_files++;
+    for (size_t i = 0; i < s->n_files; i++)
         n += safetensors_n(s->files[i]);
-    }
     s->tensors = calloc(n + 1, sizeof(struct st_tensor *));
     if (!s->tensors)
         return err_set(e, ERR_MEMORY, "no memory for %zu tensors", n);
@@ -197,6 +187,22 @@ static bool open_files(struct hf_shards *s, struct err *e)
             return err_set(e, ERR_INVALID, "%s: two of its files have a tensor \"%s\"",
                            file_map_shown(s->dir).text, hf_show(s->tensors[i]->name).text);
     return true;
+}
+
+static bool open_files(struct hf_shards *s, struct err *e)
+{
+    s->files = calloc(s->n_names, sizeof(struct safetensors *));
+    if (!s->files)
+        return err_set(e, ERR_MEMORY, "no memory for %zu files", s->n_names);
+    for (size_t i = 0; i < s->n_names; i++) {
+        char *path = path_in(s->dir, s->file_names[i], e);
+        s->files[i] = path ? safetensors_open(path, e) : NULL;
+        free(path);
+        if (!s->files[i])
+            return false;
+        s->n_files++;
+    }
+    return index_tensors(s, e);
 }
 
 /* Files that were fetched at different times need not belong together. */
@@ -224,6 +230,25 @@ struct hf_shards *hf_shards_open(const char *dir, struct err *e)
     json_decref(index);
     s->dir = NULL;
     if (ok)
+        return s;
+    hf_shards_close(s);
+    return NULL;
+}
+
+struct hf_shards *hf_shards_open_memory(const void *bytes, size_t n, struct err *e)
+{
+    struct hf_shards *s = calloc(1, sizeof *s);
+    if (s)
+        s->files = calloc(1, sizeof(struct safetensors *));
+    if (!s || !s->files) {
+        free(s);
+        err_set(e, ERR_MEMORY, "no memory to open a file");
+        return NULL;
+    }
+    s->dir = "(memory)";
+    s->files[0] = safetensors_open_memory(bytes, n, e);
+    s->n_files = s->files[0] != NULL;
+    if (s->n_files && index_tensors(s, e))
         return s;
     hf_shards_close(s);
     return NULL;

@@ -10,6 +10,8 @@ struct hf_shards;
 /* Opens headers only. Says what is wrong with a directory that has none: weights of another
  * format, an adapter, a download that is not complete. */
 struct hf_shards *hf_shards_open(const char *dir, struct err *e);
+/* One file in memory, which must outlive it (tests, fuzzers). */
+struct hf_shards *hf_shards_open_memory(const void *bytes, size_t n, struct err *e);
 void hf_shards_close(struct hf_shards *); /* NULL is fine */
 
 size_t hf_shards_n_files(const struct hf_shards *);

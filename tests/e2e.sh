@@ -16,5 +16,6 @@ end_to_end() {
     shift
     TOKEND_PROGRAM=$build/tokend TOKEND_HTTP_TOY=$build/tests/http_toy \
         TOKEND_TEST_GOLDEN=$build/tests/test_golden \
+        TOKEND_TEST_GOLDEN_HF=$build/tests/test_golden_hf \
         tests/.venv/bin/python -m pytest -q -rs -p no:cacheprovider tests/e2e "$@"
 }

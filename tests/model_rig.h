@@ -109,26 +109,32 @@ static inline void model_rig_step(struct backend *b, struct model *m, int n_voca
     (void)read;
 }
 
-/* False and *e where the file is refused. Pages are small and one: a model's size is bounded by
- * its file's alone. */
-static inline bool model_rig_run(const void *bytes, size_t n, struct err *e)
+/* One step of a model with these weights; false and *e where they are refused. Pages are small and
+ * one: a model's size is bounded by its file's alone. */
+static inline bool model_rig_compute(const struct model_spec *s, const struct weights *w,
+                                     struct err *e)
 {
     const struct backend_config bc = {1, MODEL_RIG_ROWS, 1, 1, 1};
-    struct backend *b = NULL;
     struct model *m = NULL;
-    struct model_file *f = model_file_open_memory(bytes, n, e);
-    const struct model_spec *s = f ? model_file_spec(f, e) : NULL;
-    bool ok = s && (b = backend_cpu_open(&bc, e));
-    if (ok) {
-        struct kv_config kv = model_kv_config(s, 16, DTYPE_F16);
-        kv.n_pages = 1;
-        ok = b->ops->kv_open(b, &kv, e) && (m = model_load(b, model_file_weights(f, e), s, 16, e));
-    }
+    struct backend *b = backend_cpu_open(&bc, e);
+    if (!b)
+        return false;
+    struct kv_config kv = model_kv_config(s, 16, DTYPE_F16);
+    kv.n_pages = 1;
+    bool ok = b->ops->kv_open(b, &kv, e) && (m = model_load(b, w, s, 16, e));
     if (ok)
         model_rig_step(b, m, s->n_vocab);
     model_free(m);
-    if (b)
-        b->ops->close(b);
+    b->ops->close(b);
+    return ok;
+}
+
+/* The same of a GGUF file. */
+static inline bool model_rig_run(const void *bytes, size_t n, struct err *e)
+{
+    struct model_file *f = model_file_open_memory(bytes, n, e);
+    const struct model_spec *s = f ? model_file_spec(f, e) : NULL;
+    bool ok = s && model_rig_compute(s, model_file_weights(f, e), e);
     model_file_close(f);
     return ok;
 }

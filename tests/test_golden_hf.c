@@ -1,4 +1,5 @@
-/* Golden models in Hugging Face directories: the corpus' models/NAME. */
+/* Golden models in Hugging Face directories: the corpus' models/NAME, or those of a directory that
+ * is given (tests/reference/tiny_checkpoints.py makes one). */
 #include <dirent.h>
 #include <stdio.h>
 #include <string.h>
@@ -63,11 +64,13 @@ static void check_longrope(const char *dir, const char *name, const json_t *gold
 
 static void a_directory_gives_the_golden_numbers(void **state)
 {
-    const char *name = *state;
-    char dir[4200];
-    snprintf(dir, sizeof dir, "%s/models/%s", test_corpus(), name);
+    const char *dir = *state, *name = strrchr(dir, '/') + 1;
     json_t *golden = read_golden(dir);
-    if (json_object_get(golden, "prompts_long_always"))
+    const json_t *max_len = json_object_get(golden, "max_model_len");
+    if (max_len)
+        check_dir(dir, name, json_object_get(golden, "prompts"), (int)json_integer_value(max_len),
+                  exact);
+    else if (json_object_get(golden, "prompts_long_always"))
         check_longrope(dir, name, golden);
     else if (strstr(name, "mxfp4"))
         check_dir(dir, name, json_object_get(golden, "prompts"), 0, quantised);
@@ -84,17 +87,16 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const struct CMUnitTest *)a)->name, ((const struct CMUnitTest *)b)->name);
 }
 
-static void find_cases(struct corpus *c)
+static void find_cases(struct corpus *c, const char *path)
 {
-    char path[4200];
-    snprintf(path, sizeof path, "%s/models", test_corpus());
     DIR *dir = opendir(path);
     for (struct dirent *d; dir && (d = readdir(dir)) && c->n < MAX_CASES;) {
         if (d->d_name[0] == '.')
             continue;
-        char *name = strdup(d->d_name);
+        char *name = malloc(strlen(path) + strlen(d->d_name) + 2);
+        sprintf(name, "%s/%s", path, d->d_name);
         c->cases[c->n++] = (struct CMUnitTest){
-            .name = name,
+            .name = strrchr(name, '/') + 1,
             .test_func = a_directory_gives_the_golden_numbers,
             .initial_state = name,
         };
@@ -106,10 +108,13 @@ static void find_cases(struct corpus *c)
         printf("SKIPPED: no golden models in %s (set TOKEND_CORPUS)\n", path);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     struct corpus c = {.n = 0};
-    find_cases(&c);
+    char path[4200];
+    snprintf(path, sizeof path, "%s%s", argc > 1 ? argv[1] : test_corpus(),
+             argc > 1 ? "" : "/models");
+    find_cases(&c, path);
     int failed = c.n ? _cmocka_run_group_tests("corpus", c.cases, (size_t)c.n, NULL, NULL) : 0;
     for (int i = 0; i < c.n; i++)
         free(c.cases[i].initial_state);
