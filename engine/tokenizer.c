@@ -127,7 +127,7 @@ static bool encode_part(struct encoding *x, const char *part, size_t n, int wher
     size_t done = 0;
     if (t->normaliser && !normalise(t->normaliser, x->normal, &s, &where, x->e))
         return false;
-    if (t->special_normal &&
+    if (t->special_normal && !t->whole_text &&
         !special_tokens_find(t->special_normal, s.data, s.len, x->rule, NULL, 0, m, x->e))
         return false;
     for (size_t i = 0; i < m->n; i++) {

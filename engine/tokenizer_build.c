@@ -1,6 +1,7 @@
 /* What the readers of tokenizer files have in common. */
 #include <stdlib.h>
 
+#include "buf.h"
 #include "tokenizer_impl.h"
 
 bool tokenizer_oom(struct err *e, size_t n_vocab)
@@ -57,15 +58,24 @@ bool tokenizer_own_names(struct tokenizer *t, struct err *e)
 static bool say_all(const struct tokenizer *t, struct str *list, char **bytes, tokenizer_say *say,
                     void *user, struct err *e)
 {
-    char *at = *bytes = malloc(name_bytes(t) + 1);
-    if (!at)
-        return tokenizer_oom(e, (size_t)t->n_vocab);
+    struct buf out = {0};
     for (int32_t i = 0; i < t->n_vocab; i++) {
         struct str name = t->names[i];
+        char *at = buf_reserve(&out, name.len * SAY_TIMES + SAY_MORE);
+        if (!at) {
+            buf_free(&out);
+            return tokenizer_oom(e, (size_t)t->n_vocab);
+        }
         int64_t n = say(user, i, at);
         if (n < 0)
             memcpy(at, name.data, name.len);
-        list[i] = (struct str){at, n < 0 ? name.len : (size_t)n};
+        list[i].len = n < 0 ? name.len : (size_t)n;
+        out.len += list[i].len;
+    }
+    *bytes = out.data;
+    size_t at = 0;
+    for (int32_t i = 0; i < t->n_vocab; i++) {
+        list[i].data = out.data + at;
         at += list[i].len;
     }
     return true;
@@ -110,6 +120,35 @@ int tokenizer_named_byte(struct str name)
         return -1;
     int high = hex_digit(name.data[3]), low = hex_digit(name.data[4]);
     return high < 0 || low < 0 ? -1 : high * 16 + low;
+}
+
+static int base64_digit(unsigned char c)
+{
+    return c >= 'A' && c <= 'Z'   ? c - 'A'
+           : c >= 'a' && c <= 'z' ? c - 'a' + 26
+           : c >= '0' && c <= '9' ? c - '0' + 52
+           : c == '+'             ? 62
+           : c == '/'             ? 63
+                                  : -1;
+}
+
+int64_t tokenizer_base64(struct str s, char *out)
+{
+    uint32_t bits = 0;
+    int n_bits = 0;
+    int64_t n = 0;
+    while (s.len && s.data[s.len - 1] == '=')
+        s.len--;
+    for (size_t i = 0; i < s.len; i++) {
+        int digit = base64_digit((unsigned char)s.data[i]);
+        if (digit < 0)
+            return -1;
+        bits = bits << 6 | (uint32_t)digit;
+        n_bits += 6;
+        if (n_bits >= 8)
+            out[n++] = (char)(bits >> (n_bits -= 8));
+    }
+    return n;
 }
 
 size_t tokenizer_unmark(struct str name, char *out)

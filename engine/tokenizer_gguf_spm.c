@@ -1,9 +1,9 @@
 /* SentencePiece byte pair encoding from GGUF ("llama"): the score of a token says how early it
  * is made. Names are text with U+2581 for a space; byte tokens are named <0x00> to <0xFF>. */
 #include "tokenizer_gguf.h"
+#include "tokenizer_scored.h"
 #include "utf8.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,56 +49,21 @@ static int64_t piece(struct loading *l, int32_t id, char *out)
     return (int64_t)tokenizer_unmark(name, out);
 }
 
-struct scored {
-    float score;
-    int32_t id;
-};
-
-/* Best first; then by id, so that of equal texts the last is added last. */
-static int compare_scored(const void *a, const void *b)
+static bool add_tokens(struct loading *l, const void *bytes)
 {
-    const struct scored *x = a, *y = b;
-    if (x->score != y->score)
-        return x->score > y->score ? -1 : 1;
-    return (x->id > y->id) - (x->id < y->id);
-}
-
-/* The tokens that text can make, sorted. */
-static bool list_tokens(struct loading *l, const char *scores, struct scored *list, int32_t *n)
-{
-    *n = 0;
-    for (int32_t i = 0; i < l->t->n_vocab; i++) {
-        struct scored x = {.id = i};
-        memcpy(&x.score, scores + (size_t)i * 4, 4);
-        if (!l->whole[i])
-            continue;
-        if (isnan(x.score))
-            return err_set(l->e, ERR_INVALID, "%s[%d] is not a number", SCORES, i);
-        if (l->t->names[i].len > BPE_LONGEST_TEXT)
-            return err_set(l->e, ERR_LIMIT, "token %d has %zu bytes: at most %d", i,
-                           l->t->names[i].len, BPE_LONGEST_TEXT);
-        list[(*n)++] = x;
+    size_t n = (size_t)l->t->n_vocab;
+    bool *unused = calloc(n, sizeof *unused);
+    float *scores = malloc(n * sizeof *scores); /* which may be unaligned in the file */
+    bool ok = (unused && scores) || tokenizer_load_oom(l);
+    for (size_t i = 0; ok && i < n; i++)
+        unused[i] = l->types[i] == TYPE_UNUSED;
+    if (ok) {
+        memcpy(scores, bytes, n * sizeof *scores);
+        ok = tokenizer_add_scored(l->t, scores, l->whole, unused, l->e) ||
+             err_prefix(l->e, "%s", SCORES);
     }
-    qsort(list, (size_t)*n, sizeof *list, compare_scored);
-    return true;
-}
-
-static bool add_tokens(struct loading *l, const char *scores)
-{
-    int32_t n;
-    struct scored *list = malloc((size_t)l->t->n_vocab * sizeof *list);
-    if (!list)
-        return tokenizer_load_oom(l);
-    bool ok = list_tokens(l, scores, list, &n);
-    uint32_t rank = 0;
-    for (int32_t i = 0; ok && i < n; i++) {
-        rank += i > 0 && list[i].score != list[i - 1].score;
-        bpe_add_text(&l->t->bpe, list[i].id, rank);
-        joins_note(l->t->joins, l->t->names[list[i].id]);
-        if (l->types[list[i].id] == TYPE_UNUSED)
-            ok = bpe_set_unused(&l->t->bpe, list[i].id, l->e);
-    }
-    free(list);
+    free(unused);
+    free(scores);
     return ok;
 }
 

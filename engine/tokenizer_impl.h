@@ -37,7 +37,8 @@ struct tokenizer {
 
     struct special_tokens *special; /* in the text as written */
     struct normaliser *normaliser;
-    struct special_tokens *special_normal; /* in normalised text */
+    struct special_tokens *special_normal; /* in normalised text; */
+    bool whole_text;                       /* but the model finds those itself */
     struct pretokenizer *pre;
     struct joins *joins;     /* where a word may be cut */
     struct unigram *unigram; /* the model; NULL: bpe is */
@@ -55,8 +56,9 @@ bool tokenizer_alloc(struct tokenizer *, size_t n, struct err *e);
 /* Copies the names into memory of the tokenizer's own. */
 bool tokenizer_own_names(struct tokenizer *, struct err *e);
 
-/* Writes to out the bytes that a name stands for, never more than the name has; returns how many
- * (-1: those of the name). */
+/* Writes to out the bytes that a name stands for, at most SAY_TIMES as many as it has and
+ * SAY_MORE; returns how many (-1: those of the name). */
+enum { SAY_TIMES = 4, SAY_MORE = 64 };
 typedef int64_t tokenizer_say(void *user, int32_t id, char *out);
 bool tokenizer_make_pieces(struct tokenizer *, tokenizer_say *, void *user, struct err *e);
 /* The same for raw. */
@@ -68,6 +70,8 @@ bool tokenizer_index(struct tokenizer *, const bool *weak, struct err *e);
 bool tokenizer_oom(struct err *e, size_t n_vocab); /* fails with the words for it */
 /* The byte that a token named <0x0A> stands for, or -1. */
 int tokenizer_named_byte(struct str name);
+/* Decodes base64 to out (s.len * 3 / 4 bytes are enough); -1: it is none. */
+int64_t tokenizer_base64(struct str s, char *out);
 /* Copies a name with spaces for U+2581; returns the bytes written. */
 size_t tokenizer_unmark(struct str name, char *out);
 /* Does it look like one of the tokens that mark turns (<|user|>), which some files do not call
@@ -75,8 +79,13 @@ size_t tokenizer_unmark(struct str name, char *out);
 bool tokenizer_looks_like_marker(struct str name);
 
 /* Readers, by kind of file (tokenizer_open says which). `bytes` need not outlive the call. */
-struct tokenizer *tokenizer_open_json(const void *bytes, size_t n, struct err *e);
-struct tokenizer *tokenizer_open_tekken(const void *bytes, size_t n, struct err *e);
+struct json_t;
+/* `config`: what tokenizer_config.json says, or NULL. */
+struct tokenizer *tokenizer_open_json(const struct json_t *root, const struct json_t *config,
+                                      struct err *e);
+/* Takes from tokenizer_config.json which tokens open and close a text. */
+bool tokenizer_apply_config(struct tokenizer *, const struct json_t *config, struct err *e);
+struct tokenizer *tokenizer_open_tekken(const struct json_t *root, struct err *e);
 struct tokenizer *tokenizer_open_sentencepiece(const void *bytes, size_t n, struct err *e);
 struct tokenizer *tokenizer_open_tiktoken(const void *bytes, size_t n, const char *encoding,
                                           struct err *e);
