@@ -77,11 +77,11 @@ static void offer(struct path *p, int32_t from, int32_t to, double score, int32_
 {
     struct unigram_node *node = &p->nodes[to];
     double sum = p->nodes[from].sum + score;
-    if (p->u->rules.single && id == p->u->rules.unknown)
-        sum = (float)sum; /* SentencePiece rounds this one before it compares */
+    if (p->u->rules.single)
+        sum = (float)sum;
     if (node->from >= 0 && sum <= node->sum)
         return;
-    node->sum = p->u->rules.single ? (float)sum : sum;
+    node->sum = sum;
     node->from = from;
     node->id = id;
 }

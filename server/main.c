@@ -12,6 +12,7 @@ static const struct {
      cmd_serve},
     {"bench", "bench MODEL      measure prefill and decode speed (bench --help: all flags)",
      cmd_bench},
+    {"tokenize", "tokenize FILE    print the token ids of texts (tokenize --help)", cmd_tokenize},
     {"render", "render ...       print the prompt that a chat template makes (render --help)",
      cmd_render},
 };
