@@ -249,11 +249,11 @@ static bool make_bpe(struct reading *r)
            bpe_finish(&t->bpe, r->makes, false, r->e);
 }
 
-/* A user-defined piece has a score that always wins. */
-static double unigram_score(const struct reading *r, int32_t i, float most)
+/* Whatever its score, a user-defined piece costs nothing, and gains the more the longer it is. */
+static double unigram_score(const struct reading *r, int32_t i)
 {
     if (r->types[i] == USER_DEFINED)
-        return (double)((float)r->t->names[i].len * most) - 0.1;
+        return (double)(0.1f * (float)(r->t->names[i].len - 1));
     return r->scores[i];
 }
 
@@ -261,7 +261,7 @@ static bool make_unigram(struct reading *r)
 {
     struct tokenizer *t = r->t;
     size_t n = 0;
-    float least = INFINITY, most = 0x1p-126f;
+    float least = INFINITY;
     struct unigram_rules rules = {
         .single = true, .fuse = true, .unknown = r->unknown};
     struct unigram_token *list = malloc(r->n * sizeof *list);
@@ -269,17 +269,15 @@ static bool make_unigram(struct reading *r)
         return tokenizer_oom(r->e, r->n);
     memset(rules.byte_token, 0xFF, sizeof rules.byte_token);
     for (size_t i = 0; i < r->n; i++)
-        if (r->types[i] == NORMAL) {
-            least = r->scores[i] < least ? r->scores[i] : least;
-            most = r->scores[i] > most ? r->scores[i] : most;
-        }
+        if (r->types[i] == NORMAL && r->scores[i] < least)
+            least = r->scores[i];
     rules.unk_score = least - 10.0f;
     for (int32_t i = 0; i < t->n_vocab; i++) {
         if (r->types[i] == BYTE)
             rules.byte_token[tokenizer_named_byte(t->names[i])] = i;
         if (r->types[i] != NORMAL && r->types[i] != USER_DEFINED)
             continue;
-        list[n++] = (struct unigram_token){t->names[i], i, unigram_score(r, i, most),
+        list[n++] = (struct unigram_token){t->names[i], i, unigram_score(r, i),
                                            t->kinds[i] == SPECIAL_MARKER};
         joins_note(t->joins, t->names[i]);
     }

@@ -434,7 +434,7 @@ static void a_file_that_makes_no_sense_is_refused(void **state)
     refuse(&v, ERR_INVALID, "tokenizer.ggml.scores has 5 entries for 6 tokens");
     add_tokens(&v, "a b");
     vocab_piece(&v, "c", NAN, T_NORMAL);
-    refuse(&v, ERR_INVALID, "tokenizer.ggml.scores[5] is not a number");
+    refuse(&v, ERR_INVALID, "tokenizer.ggml.scores: the score of token 5 is not a number");
     add_tokens(&v, "a b");
     build_u32(&v.file, "tokenizer.ggml.unknown_token_id", 5);
     refuse(&v, ERR_INVALID, "tokenizer.ggml.unknown_token_id is 5");
