@@ -1,5 +1,7 @@
 #include "utf8.h"
 
+#include "buf.h"
+
 #include <string.h>
 
 int utf8_length(unsigned char lead)
@@ -73,6 +75,18 @@ size_t utf8_uncut(const char *s, size_t n)
 void utf8_trim(char *s)
 {
     s[utf8_check(s, strlen(s))] = '\0';
+}
+
+void utf8_replace_bad(struct buf *out, const char *text)
+{
+    for (const char *end = text + strlen(text); text < end; text++) {
+        size_t good = utf8_check(text, (size_t)(end - text));
+        buf_add(out, text, good);
+        text += good;
+        if (text == end)
+            return;
+        buf_add_str(out, "\xEF\xBF\xBD");
+    }
 }
 
 size_t utf8_count(const char *s, size_t n)

@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct buf;
+
 /* Bytes of the character that starts with `lead`: 1 to 4, or 0 when none does. */
 int utf8_length(unsigned char lead);
 /* May b be byte number `at` (1 to 3) of a character that starts with `lead`? */
@@ -18,6 +20,8 @@ int utf8_char(const char *s, size_t n);
 size_t utf8_uncut(const char *s, size_t n);
 /* Cuts a C string before its first ill-formed sequence. */
 void utf8_trim(char *s);
+/* Appends a C string; each byte that is no part of a whole character becomes U+FFFD. */
+void utf8_replace_bad(struct buf *, const char *text);
 /* Characters of well-formed text. */
 size_t utf8_count(const char *s, size_t n);
 /* The character at s[*i], which is moved behind it. The text is well formed. */

@@ -96,6 +96,7 @@ static void start_drain(struct server *s, int64_t timeout_s)
 {
     s->draining = true;
     api_set_draining(s->api, true);
+    http_server_drain(s->http);
     s->drain_until = uv_now(&s->loop) + (uint64_t)timeout_s * 1000;
     uv_timer_start(&s->drain, on_drain_tick, 0, DRAIN_TICK_MS);
 }

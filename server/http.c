@@ -322,13 +322,9 @@ void http_get_stats(const struct http_server *s, struct http_stats *st)
 
 /* ---- closing ---- */
 
-void http_server_stop_accepting(struct http_server *s)
+void http_server_drain(struct http_server *s)
 {
-    if (s->listen_fd < 0)
-        return;
-    MHD_quiesce_daemon(s->daemon);
-    close(s->listen_fd);
-    s->listen_fd = -1;
+    s->draining = true;
 }
 
 /* The daemon must not be stopped while connections are suspended. */

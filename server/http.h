@@ -56,8 +56,10 @@ struct http_route {
 struct http_server *http_server_open(uv_loop_t *, const struct http_config *,
                                      const struct http_route *routes, void *arg, struct err *e);
 int http_server_port(const struct http_server *);
-/* Stops accepting; open requests go on. */
-void http_server_stop_accepting(struct http_server *);
+/* From now on each reply closes its connection, so that clients that keep theirs go elsewhere. New
+ * connections are accepted all the same: a refusal that says why is better than none, and health
+ * is still asked for. */
+void http_server_drain(struct http_server *);
 int http_server_n_requests(const struct http_server *); /* whose on_done has not been called */
 /* Closes all connections (their on_done is called with gone = true) and frees the server; its
  * handles end in the loop's next turn. Not from a handler or an on_done. */

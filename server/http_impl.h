@@ -51,9 +51,10 @@ struct http_server {
     const struct http_route *routes;
     void *arg;
     struct MHD_Daemon *daemon;
-    int listen_fd; /* the daemon's; -1 once we stopped accepting and closed it */
+    int listen_fd; /* the daemon's */
     int port;
     bool due;              /* MHD_run has something to do this turn */
+    bool draining;         /* each reply closes its connection */
     bool closing;          /* http_server_close runs: every end is `gone` */
     bool raw_header_check; /* this libmicrohttpd lets NUL and folded lines through */
     uv_poll_t mhd_poll;

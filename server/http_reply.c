@@ -53,7 +53,7 @@ void http_add_common_headers(struct http_request *r, struct MHD_Response *m)
     MHD_add_response_header(m, "Access-Control-Allow-Origin", "*");
     MHD_add_response_header(m, "Access-Control-Expose-Headers",
                             "x-request-id, openai-processing-ms, retry-after");
-    if (r->conn->server->listen_fd < 0)
+    if (r->conn->server->draining)
         MHD_add_response_header(m, MHD_HTTP_HEADER_CONNECTION, "close");
     const char *p = r->headers.data, *end = p ? p + r->headers.len : p;
     while (p < end) {
@@ -191,17 +191,13 @@ static const char *type_of(int status)
     return status >= 500 ? "server_error" : "invalid_request_error";
 }
 
-/* jansson refuses what is not UTF-8; each bad byte becomes U+FFFD. NULL gives null. */
+/* jansson refuses what is not UTF-8. NULL gives null. */
 static json_t *text(const char *s)
 {
     if (!s)
         return json_null();
     struct buf b = {0};
-    for (const char *end = s + strlen(s); s < end;) {
-        size_t n = (size_t)utf8_char(s, (size_t)(end - s));
-        buf_add(&b, n ? s : "\xEF\xBF\xBD", n ? n : 3);
-        s += n ? n : 1;
-    }
+    utf8_replace_bad(&b, s);
     json_t *j = json_stringn(b.data ? b.data : "", b.len);
     buf_free(&b);
     return j;

@@ -249,10 +249,11 @@ static unsigned distance(const char *a, const char *b)
     return row[nb];
 }
 
+/* A few slips away at most: a third of the path. NULL: nothing is. */
 static const char *nearest_route(const struct http_server *s, const char *path)
 {
-    const char *best = "/";
-    unsigned least = UINT32_MAX;
+    const char *best = NULL;
+    unsigned least = (unsigned)strnlen(without_v1(path), NEAR_MAX) / 3 + 1;
     for (const struct http_route *r = s->routes; r->path; r++) {
         unsigned d = distance(without_v1(path), without_v1(r->path));
         if (d < least) {
@@ -307,6 +308,15 @@ static void refuse_method(struct http_request *r, const char *method, unsigned a
                      list, method);
 }
 
+static void refuse_path(struct http_request *r)
+{
+    const char *near = nearest_route(r->conn->server, r->url);
+    http_reply_error(r, 404, "not_found", NULL, 0,
+                     near ? "There is no route %.128s; did you mean %s?"
+                          : "There is no route %.128s.",
+                     r->url, near);
+}
+
 static void choose_route(struct http_request *r, const char *method)
 {
     struct http_server *s = r->conn->server;
@@ -319,9 +329,7 @@ static void choose_route(struct http_request *r, const char *method)
     if (!r->route && allowed)
         refuse_method(r, method, allowed);
     else if (!r->route)
-        http_reply_error(r, 404, "not_found", NULL, 0,
-                         "There is no route %.128s; the nearest is %s.", r->url,
-                         nearest_route(s, r->url));
+        refuse_path(r);
     else if (!authorized(r))
         http_reply_error(r, 401, "invalid_api_key", NULL, 0,
                          "%s: send the server's own in the header \"Authorization: Bearer KEY\".",

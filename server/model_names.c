@@ -26,19 +26,6 @@ static bool split(struct model_names *names, const char *given, struct err *e)
     return count > 0 || err_set(e, ERR_INVALID, "--served-model-name: expected at least one name");
 }
 
-/* Each byte that is not part of a whole character becomes U+FFFD. */
-static void add_valid(struct buf *out, const char *text)
-{
-    for (const char *end = text + strlen(text); text < end; text++) {
-        size_t good = utf8_check(text, (size_t)(end - text));
-        buf_add(out, text, good);
-        text += good;
-        if (text == end)
-            return;
-        buf_add_str(out, "\xEF\xBF\xBD");
-    }
-}
-
 /* "org/name", of the Hugging Face hub */
 static bool is_hub_name(const char *path)
 {
@@ -60,7 +47,7 @@ static bool of_file(struct model_names *names, const char *path, struct err *e)
     char *last = strndup(path + start, n - start);
     if (!last)
         return err_set(e, ERR_MEMORY, "out of memory");
-    add_valid(&text, last);
+    utf8_replace_bad(&text, last);
     free(last);
     if (text.len > 5 && !strcmp(text.data + text.len - 5, ".gguf"))
         text.data[text.len - 5] = '\0';

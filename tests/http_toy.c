@@ -207,7 +207,7 @@ static void get_counts(struct http_request *r, void *arg)
 
 static void post_drain(struct http_request *r, void *arg)
 {
-    http_server_stop_accepting(toy.server);
+    http_server_drain(toy.server);
     text(r, "draining\n");
 }
 

@@ -1,3 +1,4 @@
+#include "buf.h"
 #include "utf8.h"
 
 #include <string.h>
@@ -39,12 +40,26 @@ static void text_is_trimmed_at_the_first_fault_and_counted_in_characters(void **
     assert_int_equal(utf8_count(text, strlen(text)), 5);
 }
 
+static void each_bad_byte_is_replaced_and_the_rest_is_kept(void **state)
+{
+    struct buf out = {0};
+    utf8_replace_bad(&out, "a\xE2\x82"
+                           "b\xC3\xA9\xFF");
+    assert_string_equal(out.data, "a\xEF\xBF\xBD\xEF\xBF\xBD"
+                                  "b\xC3\xA9\xEF\xBF\xBD");
+    buf_clear(&out);
+    utf8_replace_bad(&out, "");
+    assert_int_equal(out.len, 0);
+    buf_free(&out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_character_is_measured_only_when_it_is_whole_and_well_formed),
         cmocka_unit_test(only_a_cut_off_tail_is_left_out),
         cmocka_unit_test(text_is_trimmed_at_the_first_fault_and_counted_in_characters),
+        cmocka_unit_test(each_bad_byte_is_replaced_and_the_rest_is_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -223,7 +223,7 @@ def test_pipelined_requests_are_answered_in_order(server):
                   b"Connection: close\r\nContent-Length: 4\r\n\r\nlast")
         data = read_all(s)
     assert data.count(b"HTTP/1.1 200") == 5 and data.count(b"HTTP/1.1 404") == 1
-    order = [data.index(x) for x in [b"later\n", b"[DONE]", b"hello\n", b"nearest"]]
+    order = [data.index(x) for x in [b"later\n", b"[DONE]", b"hello\n", b"no route"]]
     assert order == sorted(order) and data.endswith(b"last")
 
 
@@ -276,10 +276,12 @@ def test_big_whole_replies_arrive(server):
 # ---- refusals ----
 
 
-def test_unknown_paths_name_the_nearest_route(server):
+def test_unknown_paths_name_a_route_that_is_near(server):
     e = server.ask("/v1/ech").error()
     assert e["code"] == "not_found" and e["type"] == "invalid_request_error" and "/v1/echo" in e["message"]
     assert "/v1/delay" in server.ask("/dely").error()["message"]
+    for far in ["/v1/embeddings", "/", "/x", "/favicon.ico"]:
+        assert server.ask(far).error()["message"] == f"There is no route {far}."
     assert server.ask("/" + "a" * 20000).status == 404
     assert server.ask("/\xff\xfe").error()["message"]
 
@@ -587,14 +589,15 @@ def test_connections_over_the_limit_are_told_so():
             s.close()
 
 
-def test_draining_refuses_new_connections_and_closes_kept_ones(server):
+def test_draining_closes_kept_connections_and_answers_new_ones(server):
     with server.connect() as s, server.connect() as running:
         running.sendall(GET % b"/v1/stream?n=20&ms=10")
         read_until(running, b"data:")
         s.sendall(b"POST /drain HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n")
         assert b"Connection: close" in read_all(s)
-        with pytest.raises(ConnectionRefusedError):
-            server.connect()
+        with server.connect() as new:
+            new.sendall(GET % b"/static")
+            assert b"Connection: close" in read_all(new)
         read_until(running, b"[DONE]")
 
 

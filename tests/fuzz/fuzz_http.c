@@ -106,6 +106,9 @@ void engine_stop_choice(struct engine *e, struct request *r, int choice)
 {
     atomic_store(&r->choices[choice].stop_asked, true);
 }
+void engine_reset_prefix_cache(struct engine *e)
+{
+}
 struct request *engine_poll(struct engine *e)
 {
     return e->n_news ? e->news[--e->n_news] : NULL;
