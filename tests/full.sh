@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# full.sh: the slow rest of the tests: clang, the sanitizer builds, the fuzzers.
-# TOKEND_FUZZ_SECONDS: time of each fuzzer (30).
+# full.sh: the slow rest of the tests: clang, storms of bad clients, the sanitizer builds, the fuzzers.
+# TOKEND_FUZZ_SECONDS: time of each fuzzer (30). TOKEND_STORM_CLIENTS: of each storm (1000).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . config/packages.sh
@@ -18,6 +18,8 @@ export TSAN_OPTIONS=halt_on_error=1
 
 # gcc warns of what only its own instrumentation does, so --werror is for the plain builds.
 suite "clang build" env CC=clang bash -c ". config/packages.sh; build_tokend build-clang --werror"
+suite "storms" env TOKEND_PROGRAM="$PWD/build-clang/tokend" \
+    tests/.venv/bin/python tests/load/storms.py --clients "${TOKEND_STORM_CLIENTS:-1000}"
 suite "address and undefined behaviour sanitizers: build" bash -c \
     ". config/packages.sh; build_tokend build-asan -Db_sanitize=address,undefined -Dbuildtype=debugoptimized"
 suite "address and undefined behaviour sanitizers" meson test -C build-asan --print-errorlogs -t 6
