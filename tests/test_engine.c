@@ -2,6 +2,8 @@
  * and forks are exact here, and fast. How requests end: test_engine_ends.c. */
 #include "request.h"
 
+#include <malloc.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include "test.h"
