@@ -133,10 +133,13 @@ enum linear_into {
     INTO_ACT,     /* out = act(y): an MLP without gate */
 };
 
+enum { MOE_MAX_EXPERTS = 4096, MOE_MAX_USED = 64 };
 /* A mixture of experts: its shape, and what its scratch memory holds. The scratch has room for
  * max_rows * n_used expert rows and serves all layers of that shape. */
 struct moe_config {
-    int n_experts, n_used, n_embd, n_ff;
+    int n_experts,
+        n_used; /* at most MOE_MAX_EXPERTS and MOE_MAX_USED: choosing takes their product */
+    int n_embd, n_ff;
     bool renormalise; /* the chosen weights sum to 1 */
     enum act_fn act;
     const struct weight *gate; /* an example [n_ff][n_embd]: the class of what reads x */

@@ -239,6 +239,9 @@ static void wrong_shapes_are_refused(void **state)
     struct moe_config c = {4, 5, 16, 32, true, ACT_SILU, up, down};
     assert_null(b->ops->moe_new(b, &c, &e));
     assert_contains(e.msg, "5 of 4 experts");
+    c.n_experts = 1 << 16;
+    assert_null(b->ops->moe_new(b, &c, &e));
+    assert_contains(e.msg, "at most 64 of 4096");
     c = (struct moe_config){4, 2, 16, 64, true, ACT_SILU, up, down};
     assert_null(b->ops->moe_new(b, &c, &e));
     assert_contains(e.msg, "width 16 and 64");

@@ -6,9 +6,12 @@
 
 static bool check_config(const struct cpu_backend *b, const struct moe_config *c, struct err *e)
 {
-    if (c->n_experts < 1 || c->n_experts > 65536 || c->n_used < 1 || c->n_used > c->n_experts)
-        return err_set(e, ERR_INVALID, "%d of %d experts: expected 1 to 65536, at least 1 used",
+    if (c->n_experts < 1 || c->n_used < 1 || c->n_used > c->n_experts)
+        return err_set(e, ERR_INVALID, "%d of %d experts are used: expected 1 or more of them",
                        c->n_used, c->n_experts);
+    if (c->n_experts > MOE_MAX_EXPERTS || c->n_used > MOE_MAX_USED)
+        return err_set(e, ERR_LIMIT, "%d of %d experts are used: expected at most %d of %d",
+                       c->n_used, c->n_experts, MOE_MAX_USED, MOE_MAX_EXPERTS);
     if (c->gate->cols != c->n_embd || c->gate->rows != c->n_ff || c->down->cols != c->n_ff ||
         c->down->rows != c->n_embd)
         return err_set(e, ERR_INVALID,

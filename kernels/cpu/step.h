@@ -146,6 +146,20 @@ void step_attention_plan(struct cpu_backend *b);
 struct activation *step_rows_new(struct cpu_backend *b, int width, int max_rows, bool quantised,
                                  struct err *e);
 
+/* The n rows in x, as a linear reads them */
+static inline struct rows_view step_view(const struct activation *x, int n)
+{
+    return (struct rows_view){x->f, x->stride, x->q, x->d, x->s, x->sums, qstride(n)};
+}
+
+/* Values [first, first + n_outs) of rows [row, row + n) */
+struct tile {
+    int row, n, first, n_outs;
+};
+/* Stores them in out, which has n_rows in all, in its form; y: LINEAR_STRIDE from row to row */
+void step_store(const struct cpu_backend *, const struct activation *out, int n_rows,
+                const struct tile *at, const float *y);
+
 /* One operation, called by every member. */
 void step_moe(struct cpu_backend *b, const struct record *r, int member);
 void step_linear(struct cpu_backend *b, const struct record *r, int member);

@@ -63,15 +63,16 @@ static void add_bias(const struct weight *bias, const struct unit *u, float *y)
             y[t * LINEAR_STRIDE + i] += from[i];
 }
 
-static void store(const struct cpu_backend *b, const struct activation *out, const struct unit *u,
-                  int n_rows, const float *y)
+void step_store(const struct cpu_backend *b, const struct activation *out, int n_rows,
+                const struct tile *at, const float *y)
 {
-    size_t bytes = (size_t)u->n_outs * sizeof *y;
-    for (int t = 0; t < u->n; t++, y += LINEAR_STRIDE) {
+    for (int row = at->row; row < at->row + at->n; row++, y += LINEAR_STRIDE) {
         if (out->quantised)
-            b->kernels->quantise(out, qstride(n_rows), u->t0 + t, u->p0 / 2, y, u->n_outs / QBLOCK);
+            b->kernels->quantise(out, qstride(n_rows), row, at->first / QBLOCK, y,
+                                 at->n_outs / QBLOCK);
         else
-            memcpy(out->f + (size_t)(u->t0 + t) * out->stride + u->p0 * PANEL, y, bytes);
+            memcpy(out->f + (size_t)row * out->stride + at->first, y,
+                   (size_t)at->n_outs * sizeof *y);
     }
 }
 
@@ -112,14 +113,14 @@ static void run_unit(const struct cpu_backend *b, const struct record *r, const 
     if (r->linear.into == INTO_ACT)
         for (int t = 0; t < u->n; t++)
             b->kernels->act(r->linear.act, buffer + t * LINEAR_STRIDE, padded);
-    store(b, out, u, n_rows, buffer);
+    step_store(b, out, n_rows, &(struct tile){u->t0, u->n, u->p0 * PANEL, u->n_outs}, buffer);
 }
 
 void step_linear(struct cpu_backend *b, const struct record *r, int member)
 {
     const struct activation *x = r->linear.x;
     struct split s = split_up(b, r);
-    struct rows_view view = {x->f, x->stride, x->q, x->d, x->s, x->sums, qstride(s.n)};
+    struct rows_view view = step_view(x, s.n);
     for (int i; (i = team_claim(b->team)) < s.units_a_tile * s.n_tiles;) {
         struct unit u = unit_at(&s, r, i);
         run_unit(b, r, &u, &view, s.n, b->workers[member].out);

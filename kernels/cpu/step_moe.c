@@ -133,11 +133,6 @@ static void bias_values(const struct weight *w, int expert, int first, int n, fl
     }
 }
 
-static struct rows_view view_of(const struct activation *x, int n)
-{
-    return (struct rows_view){x->f, x->stride, x->q, x->d, x->s, x->sums, qstride(n)};
-}
-
 /* y = the piece of w times the job's rows, plus bias */
 static void product(const struct cpu_backend *b, const struct weight *w, const struct weight *bias,
                     const struct rows_view *x, const struct piece *p, float *y)
@@ -155,14 +150,8 @@ static void product(const struct cpu_backend *b, const struct weight *w, const s
 static void store(const struct cpu_backend *b, const struct activation *out, int n_slots,
                   const struct piece *p, const float *y)
 {
-    for (int t = 0; t < p->job->n; t++, y += LINEAR_STRIDE) {
-        int slot = p->job->t0 + t;
-        if (out->quantised)
-            b->kernels->quantise(out, qstride(n_slots), slot, p->out / QBLOCK, y,
-                                 p->n_outs / QBLOCK);
-        else
-            memcpy(out->f + (size_t)slot * out->stride + p->out, y, (size_t)p->n_outs * sizeof *y);
-    }
+    const struct tile at = {p->job->t0, p->job->n, p->out, p->n_outs};
+    step_store(b, out, n_slots, &at, y);
 }
 
 /* middle = act(gate(x)) * up(x) */
@@ -173,7 +162,7 @@ static void gate_and_up(struct cpu_backend *b, const struct record *r, int membe
     const struct moe_config *c = &m->config;
     int n = b->inputs.n_rows * c->n_used;
     struct cut cut = cut_up(b, m, l->gate[0]->panels, m->middle->quantised ? 2 : 1);
-    struct rows_view x = view_of(m->x, n);
+    struct rows_view x = step_view(m->x, n);
     float *gate = b->workers[member].out, *up = gate + TOKEN_TILE * LINEAR_STRIDE;
     for (int u; (u = team_claim(b->team)) < m->n_jobs * cut.units_a_job;) {
         struct piece p = piece_at(m, &cut, u, c->n_ff);
@@ -192,7 +181,7 @@ static void down(struct cpu_backend *b, const struct record *r, int member)
     const struct moe_layer *l = &r->moe.layer;
     int n = b->inputs.n_rows * m->config.n_used;
     struct cut cut = cut_up(b, m, l->down[0]->panels, 1);
-    struct rows_view middle = view_of(m->middle, n);
+    struct rows_view middle = step_view(m->middle, n);
     float *y = b->workers[member].out;
     for (int u; (u = team_claim(b->team)) < m->n_jobs * cut.units_a_job;) {
         struct piece p = piece_at(m, &cut, u, m->config.n_embd);
