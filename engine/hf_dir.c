@@ -174,9 +174,9 @@ static bool read_model(struct hf_dir *d, struct hf_config *c, struct err *e)
 {
     char prefix[64];
     int64_t n_vocab;
-    const struct hf_arch *a = hf_arch_of(c);
-    if (!a || !check_quantisation(c, a) || !(d->shards = hf_shards_open(d->dir, e)) ||
-        !hf_find_embedding(d->shards, prefix, &n_vocab, e) ||
+    d->shards = hf_shards_open(d->dir, e);
+    const struct hf_arch *a = d->shards ? hf_arch_of(c) : NULL;
+    if (!a || !check_quantisation(c, a) || !hf_find_embedding(d->shards, prefix, &n_vocab, e) ||
         !hf_spec_read(c, a, n_vocab, &d->spec))
         return false;
     read_name(d);
@@ -259,4 +259,27 @@ const struct weights *hf_dir_weights(const struct hf_dir *d, struct err *e)
 const struct generation_defaults *hf_dir_defaults(const struct hf_dir *d)
 {
     return &d->defaults;
+}
+
+const struct hf_shards *hf_dir_shards(const struct hf_dir *d)
+{
+    return d->shards;
+}
+
+/* A line "license: apache-2.0" of the front matter, which lies between two lines of "---". */
+void hf_dir_licence(const struct hf_dir *d, char out[160])
+{
+    char path[4096], line[1024];
+    int n_rules = 0;
+    if (snprintf(path, sizeof path, "%s/README.md", d->dir) >= (int)sizeof path)
+        return;
+    FILE *f = fopen(path, "rb");
+    while (f && n_rules < 2 && fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\r\n")] = '\0';
+        n_rules += strcmp(line, "---") == 0;
+        if (n_rules == 1 && strncmp(line, "license: ", 9) == 0)
+            snprintf(out, 160, "%s", hf_show(line + 9).text);
+    }
+    if (f)
+        fclose(f);
 }

@@ -8,6 +8,7 @@
 #include "weights.h"
 
 struct hf_dir;
+struct hf_shards;
 
 /* Fails where it is no such directory. */
 struct hf_dir *hf_dir_open(const char *dir, struct err *e);
@@ -17,5 +18,9 @@ void hf_dir_close(struct hf_dir *); /* NULL is fine */
 const struct model_spec *hf_dir_spec(const struct hf_dir *, struct err *e);
 const struct weights *hf_dir_weights(const struct hf_dir *, struct err *e);
 const struct generation_defaults *hf_dir_defaults(const struct hf_dir *);
+/* NULL: they could not be opened. */
+const struct hf_shards *hf_dir_shards(const struct hf_dir *);
+/* Of the model card (README.md). */
+void hf_dir_licence(const struct hf_dir *, char out[160]);
 
 #endif

@@ -1,9 +1,11 @@
 #include "model_file.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
 #include "hf_dir.h"
+#include "hf_shards.h"
 #include "log.h"
 #include "model_path.h"
 
@@ -124,4 +126,30 @@ const struct chat_templates *model_file_templates(const struct model_file *f)
 struct tokenizer *model_file_tokenizer(const struct model_file *f, struct err *e)
 {
     return f->gguf ? tokenizer_open_gguf(f->gguf, e) : tokenizer_open(f->path, NULL, e);
+}
+
+const char *model_file_kind(const struct model_file *f)
+{
+    return f->hf ? "Hugging Face directory" : "GGUF file";
+}
+
+void model_file_each_tensor(const struct model_file *f,
+                            void (*each)(void *arg, const char *type, uint64_t bytes), void *arg)
+{
+    const struct hf_shards *s = f->hf ? hf_dir_shards(f->hf) : NULL;
+    for (uint64_t i = 0; f->gguf && i < gguf_n_tensors(f->gguf); i++)
+        each(arg, gguf_tensor_at(f->gguf, i)->type_name, gguf_tensor_at(f->gguf, i)->bytes);
+    for (size_t i = 0; s && i < hf_shards_n(s); i++)
+        each(arg, hf_shards_at(s, i)->type, hf_shards_at(s, i)->bytes);
+}
+
+void model_file_licence(const struct model_file *f, char out[160])
+{
+    struct gguf_str text;
+    out[0] = '\0';
+    if (f->hf)
+        hf_dir_licence(f->hf, out);
+    else if (gguf_has(f->gguf, "general.license") &&
+             gguf_string(f->gguf, "general.license", &text, NULL))
+        snprintf(out, 160, "%s", gguf_show(text).text);
 }

@@ -29,6 +29,14 @@ const struct gguf *model_file_gguf(const struct model_file *);
 const struct model_spec *model_file_spec(const struct model_file *, struct err *e);
 const struct weights *model_file_weights(const struct model_file *, struct err *e);
 
+/* "GGUF file", "Hugging Face directory" */
+const char *model_file_kind(const struct model_file *);
+/* Calls f for every tensor of the files, read or not: the file's word for its type, its bytes. */
+void model_file_each_tensor(const struct model_file *,
+                            void (*f)(void *arg, const char *type, uint64_t bytes), void *arg);
+/* What the files say about the licence, cut to the buffer: "apache-2.0"; "": nothing. */
+void model_file_licence(const struct model_file *, char out[160]);
+
 /* generation_config.json's */
 const struct generation_defaults *model_file_defaults(const struct model_file *);
 const struct chat_templates *model_file_templates(const struct model_file *);

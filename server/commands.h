@@ -9,5 +9,6 @@ int cmd_serve(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 int cmd_render(int argc, char **argv);
+int cmd_inspect(int argc, char **argv);
 
 #endif

@@ -15,6 +15,8 @@ static const struct {
     {"tokenize", "tokenize FILE    print the token ids of texts (tokenize --help)", cmd_tokenize},
     {"render", "render ...       print the prompt that a chat template makes (render --help)",
      cmd_render},
+    {"inspect", "inspect MODEL    say what a model is and warn of traps (inspect --help)",
+     cmd_inspect},
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
