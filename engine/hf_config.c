@@ -46,8 +46,11 @@ struct hf_shown hf_show(const char *text)
 struct hf_shown hf_show_value(const json_t *v)
 {
     struct hf_shown s;
-    char *text = v ? json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
-    s = hf_show(text ? text : "nothing");
+    char *text = v ? json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII |
+                                       JSON_REAL_PRECISION(9))
+                   : NULL;
+    snprintf(s.text, sizeof s.text, "%.76s%s", text ? text : "nothing",
+             text && strlen(text) > 76 ? "..." : "");
     free(text);
     return s;
 }
