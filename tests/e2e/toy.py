@@ -39,7 +39,7 @@ class Server:
         s = socket.socket()
         if receive_buffer:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        s.settimeout(4)
+        s.settimeout(15)
         s.connect(("127.0.0.1", self.port))
         return s
 
