@@ -10,11 +10,55 @@ struct charsmap {
     size_t n_units;
     char *results; /* [n_results], the last byte is NUL */
     size_t n_results;
+    bool plain[128];
 };
 
 static uint32_t word_at(const unsigned char *p)
 {
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+/* What a unit says: its byte (with a high bit that no byte has, where it is a leaf), whether a
+ * leaf hangs on it, where its children are, and a leaf's value. */
+static uint32_t unit_label(uint32_t u)
+{
+    return u & (1u << 31 | 0xFF);
+}
+
+static uint32_t unit_offset(uint32_t u)
+{
+    return (u >> 10) << ((u & 1u << 9) >> 6);
+}
+
+/* Goes on from where *at's children are to the one by `byte`. */
+static bool step(const struct charsmap *m, uint32_t *at, unsigned char byte, bool *leaf)
+{
+    uint32_t child = *at ^ byte;
+    if (byte == 0 || child >= m->n_units || unit_label(m->units[child]) != byte)
+        return false;
+    *leaf = m->units[child] >> 8 & 1;
+    *at = child ^ unit_offset(m->units[child]);
+    return true;
+}
+
+static bool is_plain(const struct charsmap *m, unsigned char c)
+{
+    bool leaf;
+    uint32_t at = unit_offset(m->units[0]);
+    if (!step(m, &at, c, &leaf))
+        return true;
+    for (unsigned char d = 1; d < 128 && !leaf; d++) {
+        uint32_t next = at;
+        bool any;
+        if (step(m, &next, d, &any))
+            return false;
+    }
+    return !leaf;
+}
+
+bool charsmap_is_plain(const struct charsmap *m, unsigned char c)
+{
+    return c < 128 && m->plain[c];
 }
 
 struct charsmap *charsmap_new(const void *bytes, size_t n, struct err *e)
@@ -30,12 +74,17 @@ struct charsmap *charsmap_new(const void *bytes, size_t n, struct err *e)
     size_t n_results = n - 4 - trie;
     struct charsmap *m = calloc(1, sizeof *m);
     if (m) {
-        *m = (struct charsmap){malloc(trie), trie / 4, malloc(n_results + 1), n_results + 1};
+        *m = (struct charsmap){.units = malloc(trie),
+                               .n_units = trie / 4,
+                               .results = malloc(n_results + 1),
+                               .n_results = n_results + 1};
         if (m->units && m->results) {
             for (size_t i = 0; i < m->n_units; i++)
                 m->units[i] = word_at(p + 4 + i * 4);
             memcpy(m->results, p + 4 + trie, n_results);
             m->results[n_results] = 0;
+            for (int c = 0; c < 128; c++)
+                m->plain[c] = is_plain(m, (unsigned char)c);
             return m;
         }
     }
@@ -51,18 +100,6 @@ void charsmap_free(struct charsmap *m)
     free(m->units);
     free(m->results);
     free(m);
-}
-
-/* What a unit says: its byte (with a high bit that no byte has, where it is a leaf), whether a
- * leaf hangs on it, where its children are, and a leaf's value. */
-static uint32_t unit_label(uint32_t u)
-{
-    return u & (1u << 31 | 0xFF);
-}
-
-static uint32_t unit_offset(uint32_t u)
-{
-    return (u >> 10) << ((u & 1u << 9) >> 6);
 }
 
 enum { LONGEST_RESULT = 256 }; /* of Unicode's own 33: text must not grow without bound */
@@ -82,21 +119,13 @@ static size_t find(const struct charsmap *m, const char *text, size_t n, bool lo
 {
     size_t found = 0;
     uint32_t at = unit_offset(m->units[0]);
-    for (size_t i = 0; i < n; i++) {
-        unsigned char byte = (unsigned char)text[i];
-        at ^= byte;
-        if (byte == 0 || at >= m->n_units || unit_label(m->units[at]) != byte)
-            break;
-        uint32_t unit = m->units[at];
-        at ^= unit_offset(unit);
-        if (!(unit >> 8 & 1) || at >= m->n_units)
-            continue;
-        if (result_at(m, m->units[at] & ~(1u << 31), becomes)) {
+    bool leaf;
+    for (size_t i = 0; i < n && step(m, &at, (unsigned char)text[i], &leaf); i++)
+        if (leaf && at < m->n_units && result_at(m, m->units[at] & ~(1u << 31), becomes)) {
             found = i + 1;
             if (!longest)
                 break;
         }
-    }
     return found;
 }
 

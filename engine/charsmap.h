@@ -20,4 +20,7 @@ void charsmap_free(struct charsmap *); /* NULL is fine */
 size_t charsmap_longest(const struct charsmap *, const char *text, size_t n, struct str *becomes);
 size_t charsmap_shortest(const struct charsmap *, const char *text, size_t n, struct str *becomes);
 
+/* No rule starts with this ASCII character, unless something that is not ASCII follows it. */
+bool charsmap_is_plain(const struct charsmap *, unsigned char c);
+
 #endif

@@ -104,6 +104,21 @@ static void drop_last_spaces(const struct normal_step *step, struct buf *out)
         out->len -= n;
 }
 
+/* Bytes that start here and stay as they are, whatever follows. */
+static size_t plain_run(const struct walk *w)
+{
+    const struct special_matches *m = w->protected_;
+    size_t i = w->at, n = w->text.len;
+    size_t end = w->i_protected < m->n ? m->list[w->i_protected].start : n;
+    if (!w->step->charsmap)
+        return 0;
+    for (; i < end && charsmap_is_plain(w->step->charsmap, (unsigned char)w->text.data[i]); i++)
+        if ((w->step->one_space && w->text.data[i] == ' ') ||
+            (i + 1 < n && (unsigned char)w->text.data[i + 1] >= 0x80))
+            break;
+    return i - w->at;
+}
+
 /* Without map and thinning there is nothing to look at but spaces. */
 static void add_all(struct walk *w, bool space, struct buf *out)
 {
@@ -113,7 +128,9 @@ static void add_all(struct walk *w, bool space, struct buf *out)
         return;
     }
     while (w->at < w->text.len) {
-        struct str s = take(w);
+        size_t plain = plain_run(w);
+        struct str s = plain ? (struct str){w->text.data + w->at, plain} : take(w);
+        w->at += plain;
         while (space && s.len && *s.data == ' ')
             s = (struct str){s.data + 1, s.len - 1};
         add_escaped(step, s, out);

@@ -87,9 +87,9 @@ static bool make_tokens(struct json_reading *r)
     for (size_t i = 0; i < r->n_added; i++) {
         const struct added_token *a = &r->added[i];
         t->names[a->id] = a->content;
-        t->kinds[a->id] = a->special                                  ? SPECIAL_CONTROL
+        t->kinds[a->id] = a->special                                ? SPECIAL_CONTROL
                           : tokenizer_looks_like_marker(a->content) ? SPECIAL_MARKER
-                                                                      : SPECIAL_USER;
+                                                                    : SPECIAL_USER;
     }
     return tokenizer_own_names(t, r->e);
 }
@@ -144,8 +144,8 @@ static bool make_special(struct json_reading *r)
     struct special_lists x = {malloc(n * sizeof *x.raw), malloc(n * sizeof *x.normal), 0, 0,
                               calloc(n, sizeof *x.owned)};
     struct normal_scratch *s = normal_scratch_new(r->e);
-    bool ok = s && ((x.raw && x.normal && x.owned) || tokenizer_oom(r->e, n)) &&
-              list_special(r, &x, s);
+    bool ok =
+        s && ((x.raw && x.normal && x.owned) || tokenizer_oom(r->e, n)) && list_special(r, &x, s);
     ok = ok && (r->t->special = special_tokens_new(x.raw, x.n_raw, true, r->e));
     if (ok && x.n_normal)
         ok = (r->t->special_normal = special_tokens_new(x.normal, x.n_normal, true, r->e));

@@ -114,8 +114,8 @@ static size_t replace_all(const struct op *op, struct str s, char *out)
 {
     size_t n = 0;
     for (size_t i = 0; i < s.len;) {
-        bool here = s.len - i >= op->from.len &&
-                    memcmp(s.data + i, op->from.data, op->from.len) == 0;
+        bool here =
+            s.len - i >= op->from.len && memcmp(s.data + i, op->from.data, op->from.len) == 0;
         struct str put = here ? op->to : (struct str){s.data + i, 1};
         memcpy(out + n, put.data, put.len);
         n += put.len;
@@ -129,9 +129,8 @@ static struct str strip_ends(const struct op *op, struct str s)
     struct str c = op->from;
     for (size_t k = 0; k < op->start && s.len >= c.len && memcmp(s.data, c.data, c.len) == 0; k++)
         s = (struct str){s.data + c.len, s.len - c.len};
-    for (size_t k = 0; k < op->stop && s.len >= c.len &&
-                       memcmp(s.data + s.len - c.len, c.data, c.len) == 0;
-         k++)
+    for (size_t k = 0;
+         k < op->stop && s.len >= c.len && memcmp(s.data + s.len - c.len, c.data, c.len) == 0; k++)
         s.len -= c.len;
     return s;
 }

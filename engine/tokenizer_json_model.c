@@ -26,8 +26,7 @@ static bool *list_whole(struct json_reading *r)
         tokenizer_oom(r->e, (size_t)r->t->n_vocab);
     for (int32_t i = 0; whole && i < r->t->n_vocab; i++)
         whole[i] = is_own(r, i) && r->t->kinds[i] != SPECIAL_CONTROL &&
-                   r->t->kinds[i] != SPECIAL_MARKER &&
-                   (!r->byte_level || in_alphabet(r->vocab[i]));
+                   r->t->kinds[i] != SPECIAL_MARKER && (!r->byte_level || in_alphabet(r->vocab[i]));
     return whole;
 }
 
@@ -95,8 +94,9 @@ static bool add_merge(struct merging *m, size_t rank, const json_t *merge)
         return false;
     int32_t both = string_table_find(&m->r->by_name, m->both.data ? m->both.data : "", m->both.len);
     if (both < 0)
-        return err_set(m->r->e, ERR_INVALID, "model.merges[%zu]: \"%.100s\" is not in the vocabulary",
-                       rank, m->both.data);
+        return err_set(m->r->e, ERR_INVALID,
+                       "model.merges[%zu]: \"%.100s\" is not in the vocabulary", rank,
+                       m->both.data);
     uint8_t kind = m->r->t->kinds[both];
     if (kind != SPECIAL_CONTROL && kind != SPECIAL_MARKER) /* text never becomes one */
         bpe_put_merge(m->bpe, a, b, both, (uint32_t)rank);
@@ -132,8 +132,7 @@ static void set_bytes(struct json_reading *r)
 {
     for (size_t i = 0; i < r->n_ids; i++) {
         char byte[4];
-        if (r->vocab[i].len >= 1 && r->vocab[i].len <= 2 &&
-            alphabet_decode(r->vocab[i], byte) == 1)
+        if (r->vocab[i].len >= 1 && r->vocab[i].len <= 2 && alphabet_decode(r->vocab[i], byte) == 1)
             r->t->bpe.byte_token[(unsigned char)byte[0]] = (int32_t)i;
     }
 }

@@ -20,8 +20,8 @@ static bool add_special(struct json_reading *r, const json_t *from, const json_t
     const json_t *id;
     if (!json_get_str(special, POST, "id", &name, r->e))
         return false;
-    const json_t *known = json_object_getn(json_object_get(from, "special_tokens"), name.data,
-                                           name.len);
+    const json_t *known =
+        json_object_getn(json_object_get(from, "special_tokens"), name.data, name.len);
     const json_t *ids = json_object_get(known, "ids");
     if (!json_is_array(ids))
         return err_set(r->e, ERR_INVALID, "%s.special_tokens has no ids for \"%.60s\"", POST,
@@ -100,9 +100,9 @@ static int32_t config_id(const struct tokenizer *t, const json_t *config, const 
 /* These classes put their own template in place of the file's, as their settings say. */
 static bool has_own_template(const json_t *config)
 {
-    static const char *const classes[] = {"LlamaTokenizer", "LlamaTokenizerFast", "GemmaTokenizer",
-                                          "GemmaTokenizerFast", "CodeLlamaTokenizer",
-                                          "CodeLlamaTokenizerFast"};
+    static const char *const classes[] = {"LlamaTokenizer",     "LlamaTokenizerFast",
+                                          "GemmaTokenizer",     "GemmaTokenizerFast",
+                                          "CodeLlamaTokenizer", "CodeLlamaTokenizerFast"};
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
         if (json_is(json_object_get(config, "tokenizer_class"), classes[i]))
             return true;

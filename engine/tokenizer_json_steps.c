@@ -194,9 +194,9 @@ static bool read_scheme(struct json_reading *r, const json_t *from, struct stage
     if (scheme && !json_is(scheme, "always") && !json_is(scheme, "never") &&
         !json_is(scheme, "first"))
         return err_set(r->e, ERR_UNSUPPORTED, "%s.prepend_scheme is none that we know", PRE);
-    stage->prefix = json_is(scheme, "first")             ? PREFIX_FIRST
+    stage->prefix = json_is(scheme, "first")           ? PREFIX_FIRST
                     : json_is(scheme, "never") || !old ? PREFIX_NONE
-                                                         : PREFIX_ALWAYS;
+                                                       : PREFIX_ALWAYS;
     return true;
 }
 

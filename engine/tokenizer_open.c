@@ -18,8 +18,8 @@ static json_t *parse(const struct file_map *m, const char *path, struct err *e)
     return root;
 }
 
-static struct tokenizer *open_json(const struct file_map *m, const char *path,
-                                   const json_t *config, struct err *e)
+static struct tokenizer *open_json(const struct file_map *m, const char *path, const json_t *config,
+                                   struct err *e)
 {
     struct tokenizer *t = NULL;
     json_t *root = parse(m, path, e);
@@ -71,8 +71,8 @@ static struct tokenizer *open_bytes(const struct file_map *m, const char *path,
 {
     bool ranks = is_ranks(m);
     if (m->size > MOST_BYTES) {
-        err_set(e, ERR_LIMIT, "a tokenizer of %llu bytes: at most %d",
-                (unsigned long long)m->size, MOST_BYTES);
+        err_set(e, ERR_LIMIT, "a tokenizer of %llu bytes: at most %d", (unsigned long long)m->size,
+                MOST_BYTES);
         return NULL;
     }
     if (ranks && !encoding) {

@@ -104,11 +104,12 @@ static bool read_specs(struct reading *r, struct str message)
     if (found < 0)
         return false;
     if (r->n == 0 || r->n > MOST_IDS)
-        return err_set(r->e, ERR_INVALID,
-                       "a SentencePiece model of %zu pieces: expected 1 to %d", r->n, MOST_IDS);
+        return err_set(r->e, ERR_INVALID, "a SentencePiece model of %zu pieces: expected 1 to %d",
+                       r->n, MOST_IDS);
     if (r->model_type != UNIGRAM && r->model_type != BPE)
-        return err_set(r->e, ERR_UNSUPPORTED, "a SentencePiece model of type %s: we have unigram "
-                                              "and bpe",
+        return err_set(r->e, ERR_UNSUPPORTED,
+                       "a SentencePiece model of type %s: we have unigram "
+                       "and bpe",
                        r->model_type == WORD   ? "word"
                        : r->model_type == CHAR ? "char"
                                                : "unknown");
@@ -137,10 +138,10 @@ static bool read_piece(struct reading *r, size_t i, struct str message)
                        "piece %zu: expected a text, a type from 1 to 6, a score that is a number",
                        i);
     r->types[i] = (uint8_t)type;
-    r->t->kinds[i] = type == CONTROL || type == UNKNOWN       ? SPECIAL_CONTROL
-                     : type != USER_DEFINED                   ? SPECIAL_NOT
+    r->t->kinds[i] = type == CONTROL || type == UNKNOWN  ? SPECIAL_CONTROL
+                     : type != USER_DEFINED              ? SPECIAL_NOT
                      : tokenizer_looks_like_marker(name) ? SPECIAL_MARKER
-                                                              : SPECIAL_USER;
+                                                         : SPECIAL_USER;
     return true;
 }
 
@@ -262,8 +263,7 @@ static bool make_unigram(struct reading *r)
     struct tokenizer *t = r->t;
     size_t n = 0;
     float least = INFINITY;
-    struct unigram_rules rules = {
-        .single = true, .fuse = true, .unknown = r->unknown};
+    struct unigram_rules rules = {.single = true, .fuse = true, .unknown = r->unknown};
     struct unigram_token *list = malloc(r->n * sizeof *list);
     if (!list)
         return tokenizer_oom(r->e, r->n);
@@ -309,8 +309,8 @@ static bool fill(struct reading *r, struct str message)
     if (!read_specs(r, message) || !read_pieces(r, message))
         return false;
     if (r->unk_surface.len > LONGEST_SURFACE)
-        return err_set(r->e, ERR_LIMIT, "unk_surface has %zu bytes: at most %d",
-                       r->unk_surface.len, LONGEST_SURFACE);
+        return err_set(r->e, ERR_LIMIT, "unk_surface has %zu bytes: at most %d", r->unk_surface.len,
+                       LONGEST_SURFACE);
     bpe = r->model_type == BPE;
     set_ends(r);
     t->starts_anew = true;

@@ -8,12 +8,26 @@
 enum { MOST_IDS = 16 << 20, FILLER = 24 };
 
 /* Files without a list of special tokens have these, then numbered ones. */
-static const char *const old_specials[] = {
-    "<unk>",           "<s>",           "</s>",        "[INST]",        "[/INST]",
-    "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]",
-    "[TOOL_CALLS]",    "[IMG]",         "<pad>",       "[IMG_BREAK]",   "[IMG_END]",
-    "[PREFIX]",        "[MIDDLE]",      "[SUFFIX]",    "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]",
-    "[TOOL_CONTENT]"};
+static const char *const old_specials[] = {"<unk>",
+                                           "<s>",
+                                           "</s>",
+                                           "[INST]",
+                                           "[/INST]",
+                                           "[AVAILABLE_TOOLS]",
+                                           "[/AVAILABLE_TOOLS]",
+                                           "[TOOL_RESULTS]",
+                                           "[/TOOL_RESULTS]",
+                                           "[TOOL_CALLS]",
+                                           "[IMG]",
+                                           "<pad>",
+                                           "[IMG_BREAK]",
+                                           "[IMG_END]",
+                                           "[PREFIX]",
+                                           "[MIDDLE]",
+                                           "[SUFFIX]",
+                                           "[SYSTEM_PROMPT]",
+                                           "[/SYSTEM_PROMPT]",
+                                           "[TOOL_CONTENT]"};
 
 struct tekken {
     const json_t *root;
@@ -85,8 +99,7 @@ static bool read_specials(struct tekken *x)
             return err_set(x->e, ERR_INVALID,
                            "special_tokens[%zu]: expected token_str and a rank below %zu", i,
                            x->n_specials);
-        set_special(x, (size_t)id,
-                    (struct str){json_string_value(text), json_string_length(text)},
+        set_special(x, (size_t)id, (struct str){json_string_value(text), json_string_length(text)},
                     !json_is_false(control));
     }
     for (i = 0; !list && i < sizeof old_specials / sizeof *old_specials && i < x->n_specials; i++)

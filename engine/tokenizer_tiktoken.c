@@ -196,8 +196,7 @@ struct tokenizer *tokenizer_open_tiktoken(const void *bytes, size_t n, const cha
     r.at = r.bytes;
     bool ok = t && (r.bytes || tokenizer_oom(e, 0)) && count_ids(r, enc, &n_ids) &&
               tokenizer_alloc(t, n_ids, e) && read_ranks(&r, t) && add_specials(t, enc, e) &&
-              tokenizer_finish_ranks(
-                  t, (struct str){enc->pattern, strlen(enc->pattern)}, e);
+              tokenizer_finish_ranks(t, (struct str){enc->pattern, strlen(enc->pattern)}, e);
     free(r.bytes);
     if (!ok) {
         tokenizer_free(t);

@@ -56,10 +56,10 @@ static void add_children(struct building *b, uint32_t node, size_t depth)
     struct range r = b->ranges[node];
     struct trie *t = b->t;
     uint32_t i = r.lo;
-    t->first[node] = t->n_nodes;
-    t->values[node] = -1;
+    t->nodes[node].first = t->n_nodes;
+    t->nodes[node].value = -1;
     if (i < r.hi && b->keys[i].text.len == depth)
-        t->values[node] = b->keys[i++].number;
+        t->nodes[node].value = b->keys[i++].number;
     while (i < r.hi) {
         uint32_t from = i;
         unsigned char byte = (unsigned char)b->keys[i].text.data[depth];
@@ -69,7 +69,9 @@ static void add_children(struct building *b, uint32_t node, size_t depth)
         t->labels[child] = byte;
         b->ranges[child] = (struct range){from, i};
         if (node == 0)
-            t->root[byte] = child;
+            t->root[byte] = t->n_first = child;
+        else if (node <= t->n_first)
+            t->second[t->labels[node] << 8 | byte] = child;
     }
 }
 
@@ -86,7 +88,7 @@ static void add_nodes(struct building *b, uint32_t n_keys)
         }
         add_children(b, node, depth);
     }
-    t->first[t->n_nodes] = t->n_nodes;
+    t->nodes[t->n_nodes].first = t->n_nodes;
 }
 
 static size_t copy_keys(struct key *keys, const struct str *strings, size_t n)
@@ -109,10 +111,10 @@ bool trie_build(struct trie *t, const struct str *strings, size_t n, struct err 
     }
     struct building b = {.t = t, .keys = malloc((n + 1) * sizeof *b.keys)};
     b.ranges = malloc(nodes * sizeof *b.ranges);
-    t->first = malloc((nodes + 1) * sizeof *t->first);
+    t->nodes = malloc((nodes + 1) * sizeof *t->nodes);
     t->labels = malloc(nodes);
-    t->values = malloc(nodes * sizeof *t->values);
-    bool ok = b.keys && b.ranges && t->first && t->labels && t->values;
+    t->second = calloc(1 << 16, sizeof *t->second);
+    bool ok = b.keys && b.ranges && t->nodes && t->labels && t->second;
     if (ok)
         add_nodes(&b, sort_keys(b.keys, copy_keys(b.keys, strings, n)));
     free(b.keys);
@@ -122,8 +124,8 @@ bool trie_build(struct trie *t, const struct str *strings, size_t n, struct err 
 
 void trie_free(struct trie *t)
 {
-    free(t->first);
+    free(t->nodes);
     free(t->labels);
-    free(t->values);
+    free(t->second);
     *t = (struct trie){0};
 }

@@ -10,12 +10,16 @@
 #include "err.h"
 #include "str.h"
 
-struct trie {        /* zeroed = empty; free with trie_free */
-    uint32_t *first; /* [n_nodes + 1] where the children start */
-    uint8_t *labels; /* [n_nodes] the byte that leads to the node */
-    int32_t *values; /* [n_nodes] number of the string that ends here, or -1 */
+struct trie { /* zeroed = empty; free with trie_free */
+    struct trie_node {
+        uint32_t first; /* where the children start */
+        int32_t value;  /* number of the string that ends here, or -1 */
+    } * nodes;          /* [n_nodes + 1] */
+    uint8_t *labels;    /* [n_nodes] the byte that leads to the node */
     uint32_t n_nodes;
     uint32_t root[256]; /* the root's children by byte; 0: none */
+    uint32_t n_first;   /* how many these are: nodes 1 to n_first */
+    uint32_t *second;   /* [1 << 16] their children by both bytes */
 };
 
 /* Of equal strings the last counts; empty ones are left out. */
@@ -27,7 +31,9 @@ static inline uint32_t trie_step(const struct trie *t, uint32_t node, unsigned c
 {
     if (node == 0)
         return t->root[byte];
-    uint32_t c = t->first[node], end = t->first[node + 1];
+    if (node <= t->n_first)
+        return t->second[t->labels[node] << 8 | byte];
+    uint32_t c = t->nodes[node].first, end = t->nodes[node + 1].first;
     if (end - c > 16) {
         const uint8_t *at = memchr(t->labels + c, byte, end - c);
         return at ? (uint32_t)(at - t->labels) : 0;

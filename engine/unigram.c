@@ -96,9 +96,9 @@ static bool offer_tokens(struct path *p, int32_t at, int32_t len)
         node = trie_step(t, node, (unsigned char)p->text[i]);
         if (node == 0)
             break;
-        if (t->values[node] < 0)
+        if (t->nodes[node].value < 0)
             continue;
-        const struct entry *token = &p->u->tokens[t->values[node]];
+        const struct entry *token = &p->u->tokens[t->nodes[node].value];
         if (p->guarded && token->control)
             continue;
         offer(p, at, i + 1, token->score, token->id);
@@ -142,7 +142,7 @@ static int32_t look_up(const struct path *p, int32_t from, int32_t to)
     for (int32_t i = from; i < to; i++)
         if ((node = trie_step(t, node, (unsigned char)p->text[i])) == 0)
             return -1;
-    int32_t value = t->values[node];
+    int32_t value = t->nodes[node].value;
     bool allowed = value >= 0 && !(p->guarded && p->u->tokens[value].control);
     return allowed ? p->u->tokens[value].id : -1;
 }
@@ -155,9 +155,9 @@ static bool say_unknown(const struct path *p, int32_t from, int32_t to, struct u
     bool ok = true, after = s->after_unknown;
     int32_t id = rules->look_up ? look_up(p, from, to) : -1;
     s->after_unknown = false;
-    if (id >= 0)
+    if (id >= 0 && id != rules->unknown)
         return token_list_add(out, id);
-    if (say_bytes(p, from, to, out, &ok))
+    if (id < 0 && say_bytes(p, from, to, out, &ok))
         return ok;
     s->after_unknown = rules->fuse;
     return after || rules->unknown < 0 || token_list_add(out, rules->unknown);
