@@ -2,7 +2,7 @@
 
 #include "utf8.h"
 
-#define WORD "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24B6}-\\x{24E9}\\x{200C}\\x{200D}"
+#define WORD "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24B6}-\\x{24E9}"
 #define HEX "0-9A-Fa-f"
 
 enum { DEPTH = 64 };

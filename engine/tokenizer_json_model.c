@@ -195,8 +195,8 @@ bool json_read_bpe(struct json_reading *r, const json_t *model)
     else
         set_characters(r, fallback);
     if (!set_unknown(r, model) || !add_merges(r, model, !r->byte_level && fallback) ||
-        (!r->byte_level && !note_joins(r)))
-        return false;
+        (!r->byte_level && !ignore && !note_joins(r)))
+        return false; /* where a word that is a token is it, a part of one is not */
     bool *whole = list_whole(r);
     bool ok = whole && bpe_finish(&t->bpe, whole, ignore, r->e);
     free(whole);
@@ -226,6 +226,16 @@ static bool unigram_rules(struct json_reading *r, const json_t *model, struct un
     return true;
 }
 
+/* The name of the unknown token is one with unknown characters on both sides. */
+static void join_unknown(struct json_reading *r, int32_t unknown)
+{
+    struct str name = unknown < 0 ? (struct str){0} : r->vocab[unknown];
+    for (int b = 0; name.len && b < 256; b++) {
+        joins_note(r->t->joins, (struct str){(char[]){(char)b, name.data[0]}, 2});
+        joins_note(r->t->joins, (struct str){(char[]){name.data[name.len - 1], (char)b}, 2});
+    }
+}
+
 bool json_read_unigram(struct json_reading *r, const json_t *model)
 {
     enum { UNKNOWN_PENALTY = 10 };
@@ -250,5 +260,8 @@ bool json_read_unigram(struct json_reading *r, const json_t *model)
     rules.unk_score = least - UNKNOWN_PENALTY;
     r->t->unigram = unigram_new(list, n, rules, r->e);
     free(list);
-    return r->t->unigram && note_joins(r);
+    if (!r->t->unigram || !note_joins(r))
+        return false;
+    join_unknown(r, rules.unknown);
+    return true;
 }
