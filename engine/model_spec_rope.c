@@ -135,10 +135,13 @@ static bool read_local(const struct spec_reader *r, const struct turning *t)
 {
     float theta;
     const float dflt = r->a->rope_local_default > 0 ? r->a->rope_local_default : t->theta;
-    if (!r->a->rope_local)
-        return true;
     if (!spec_positive(r, "rope.freq_base_swa", dflt, &theta))
         return false;
+    if (!r->a->rope_local)
+        return theta == t->theta ||
+               gguf_err(r->g, r->e, ERR_UNSUPPORTED,
+                        "key %s is %g, which is not supported of this architecture (only %g)",
+                        spec_key(r, "rope.freq_base_swa").text, (double)theta, (double)t->theta);
     rope_default(&r->s->rope_local, (double)theta, r->s->rope.n_dims);
     return true;
 }

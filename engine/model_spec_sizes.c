@@ -116,7 +116,7 @@ static bool read_windows(const struct spec_reader *r, bool *windowed)
     if (!spec_int(r, "attention.sliding_window", required, INT_MAX,
                   required && a->window_default == 0 ? -1 : a->window_default, &s->window))
         return false;
-    if (a->window != WINDOW_ALL)
+    if (a->window != WINDOW_ALL || spec_has(r, "attention.sliding_window_pattern"))
         return s->window == 0 || read_pattern(r, windowed);
     if (s->window >= s->n_ctx_train)
         s->window = 0;

@@ -103,6 +103,11 @@ static void windows_are_every_layers_or_a_patterns(void **state)
     accepted(&v, &s);
     assert_layers(&s, all);
     v = (struct variant){.arch = "phi3"};
+    build_u32(&v.b, "phi3.attention.sliding_window", 100);
+    build_u32(&v.b, "phi3.attention.sliding_window_pattern", 2);
+    accepted(&v, &s);
+    assert_layers(&s, (const uint8_t[]){LAYER_WINDOWED, 0});
+    v = (struct variant){.arch = "phi3"};
     build_u32(&v.b, "phi3.attention.sliding_window", 128); /* the context */
     accepted(&v, &s);
     assert_layers(&s, none);
@@ -301,6 +306,9 @@ static void features_of_other_architectures_are_refused(void **state)
     v.arch = "stablelm";
     build_bool(&v.b, "stablelm.use_parallel_residual", true);
     refused(&v, ERR_UNSUPPORTED, "blk.0.ffn_norm.weight\" is not part"); /* one norm for both */
+    v.arch = "cohere2";
+    build_f32(&v.b, "cohere2.rope.freq_base_swa", 5000);
+    refused(&v, ERR_UNSUPPORTED, "cohere2.rope.freq_base_swa is 5000");
     v.arch = "glm4";
     build_u32(&v.b, "glm4.nextn_predict_layers", 1);
     refused(&v, ERR_UNSUPPORTED, "nextn_predict_layers is 1");
