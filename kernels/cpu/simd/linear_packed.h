@@ -5,8 +5,9 @@
  *   acc = fma(float(i), d_w * d_x, acc);  with a minimum then acc = fma(m_w, s_x, acc)
  *
  * d_w and m_w are the block's, times the integer scale and minimum of the 32 in types that have
- * them (exact products). Where each 16 have a scale there are two integers: two steps, then two
- * of minima.
+ * them (exact products). Where each 16 have an integer scale, i is the sum of both products times
+ * their scales, exact until float() rounds it, and a minimum adds the exact sum of minima times
+ * sums of x, times m and d_x. Where they have a d each (NVFP4) there are two steps.
  *
  * Without VNNI sums are int16, and of eight bits, or a codebook of large numbers, only two products
  * fit: these are multiplied signed, u - offset, and every four bytes are widened.
@@ -37,8 +38,24 @@ struct head {
     vf d[2][GROUPS], m[GROUPS]; /* m: or the zero, negative */
 };
 struct scales {
-    vf d[2][GROUPS], m[2][GROUPS];
+    vf d[2][GROUPS], m[GROUPS];
+    /* Of each 16, integer scales and minima: */
+    vf s[2][GROUPS], t[2][GROUPS];
+    vi factor[2][GROUPS], offset[GROUPS], minima[GROUPS]; /* the same as pairs of int16 */
 };
+
+INL bool has_factors(const enum dtype t)
+{
+    return quant_form(t).scale_run == 16;
+}
+
+/* Sums of int16 are widened by a multiplication with pairs of int16, which may as well be scales;
+ * elsewhere floats multiply with scales, and give the same: (a s) is exact, a s + b t rounds once.
+ */
+INL bool int_factors(const enum dtype t)
+{
+    return has_factors(t) && SUM_BITS == 16 && LANES > 4;
+}
 
 /* What a weight's own type says where types share a function */
 struct codes {
@@ -139,76 +156,152 @@ INL void load_head(const enum dtype t, const uint8_t *w, const struct codes *c, 
     }
 }
 
+/* Two numbers within int16 side by side in a lane */
+INL vi pair(vi low, vi high)
+{
+    return (low & 0xffff) | high << 16;
+}
+
+INL void load_factors(const enum dtype t, const uint8_t *at, const struct head *h, struct scales *s)
+{
+    const struct quant_form f = quant_form(t);
+    for (int g = 0; g < GROUPS; g++, at += LANES) {
+        vi a = f.minimum ? u8_ints(at) : i8_ints(at);
+        vi b = f.minimum ? u8_ints(at + 16) : i8_ints(at + 16);
+        s->d[0][g] = h->d[0][g];
+        if (f.minimum) { /* nibbles: the scale and above it the minimum */
+            s->m[g] = -h->m[g];
+            s->t[0][g] = __builtin_convertvector(a >> 4, vf);
+            s->t[1][g] = __builtin_convertvector(b >> 4, vf);
+            s->minima[g] = pair(a >> 4, b >> 4);
+            a &= 15;
+            b &= 15;
+        }
+        s->s[0][g] = __builtin_convertvector(a, vf);
+        s->s[1][g] = __builtin_convertvector(b, vf);
+        s->factor[0][g] = pair(a, a);
+        s->factor[1][g] = pair(b, b);
+        s->offset[g] = pair(a * f.offset, b * f.offset);
+    }
+}
+
 INL void load_scales(const enum dtype t, const uint8_t *w, const struct head *h, struct scales *s)
 {
     const struct quant_form f = quant_form(t);
     const uint8_t *at = w + panel_line_bytes(t);
-    for (int half = 0; half < panel_halves(t); half++, at += 16)
-        for (int g = 0; g < GROUPS; g++) {
-            const uint8_t *own = at + g * LANES;
-            if (f.scale_run == 0) {
-                s->d[half][g] = h->d[half][g];
-                s->m[half][g] = h->m[g];
-            } else if (f.minimum && panel_halves(t) == 2) {
-                vi both = u8_ints(own);
-                s->d[half][g] = h->d[0][g] * __builtin_convertvector(both & 15, vf);
-                s->m[half][g] = -(h->m[g] * __builtin_convertvector(both >> 4, vf));
-            } else {
-                s->d[half][g] = h->d[0][g] * i8_load(own);
-                if (f.minimum)
-                    s->m[half][g] = -(h->m[g] * u8_load(own + 16));
-            }
-        }
+    if (has_factors(t)) {
+        load_factors(t, at, h, s);
+        return;
+    }
+    for (int g = 0; g < GROUPS; g++, at += LANES) {
+        for (int half = 0; half < panel_halves(t); half++)
+            s->d[half][g] = f.scale_run ? h->d[half][g] * i8_load(at) : h->d[half][g];
+        if (f.minimum)
+            s->m[g] = f.scale_run ? -(h->m[g] * u8_load(at + 16)) : h->m[g];
+        if (f.zero)
+            s->m[g] = h->m[g];
+    }
 }
 
 /* One row's numbers of 32 values */
 struct row32 {
-    float d, s[2];
-    int sum[2]; /* of the halves, times the type's offset */
+    float d, s;
+    int sum[2];    /* of the halves, times the type's offset; [0] of all where they are added */
+    float part[2]; /* sums of the halves, … */
+    int both;      /* … and as a pair of int16 */
 };
 
 INL struct row32 row32(const enum dtype t, const struct rows_view *x, size_t at)
 {
     const struct quant_form f = quant_form(t);
-    const int halves = panel_halves(t);
     const int16_t *sums = x->sums + 2 * at;
     struct row32 r = {.d = x->d[at]};
-    if (f.minimum)
-        for (int half = 0; half < halves; half++)
-            r.s[half] = halves == 2 ? x->d[at] * (float)sums[half] : x->s[at];
-    else if (f.zero)
-        r.s[0] = (float)(sums[0] + sums[1]);
-    else if (halves == 2)
-        for (int half = 0; half < 2; half++)
+    if (panel_halves(t) == 2) {
+        memcpy(&r.both, sums, sizeof r.both);
+        for (int half = 0; half < 2; half++) {
             r.sum[half] = sums[half] * f.offset;
-    else
+            r.part[half] = sums[half];
+        }
+    } else {
+        r.s = f.zero ? (float)(sums[0] + sums[1]) : x->s[at];
         r.sum[0] = (sums[0] + sums[1]) * f.offset;
+    }
     return r;
+}
+
+INL vi less_offset(const enum dtype t, vi i, int sum)
+{
+    return quant_form(t).offset && !is_signed(t) ? i - vi_splat(sum) : i;
+}
+
+/* The exact sums, of products and of minima, where each 16 have integers */
+INL vf factored(const enum dtype t, const vi *i, const struct scales *s, int g,
+                const struct row32 *r)
+{
+    if (int_factors(t)) {
+        const bool offset = quant_form(t).offset && !is_signed(t);
+        vi less = offset ? madd_pairs((vh)vi_splat(r->both), s->offset[g]) : vi_splat(0);
+        return __builtin_convertvector(i[0] - less, vf);
+    }
+    vf a = __builtin_convertvector(less_offset(t, i[0], r->sum[0]), vf);
+    vf b = __builtin_convertvector(less_offset(t, i[1], r->sum[1]), vf);
+    return vf_fma(b, s->s[1][g], a * s->s[0][g]);
+}
+
+INL vf minima(const struct scales *s, int g, const struct row32 *r)
+{
+    if (LANES > 4)
+        return __builtin_convertvector(madd_pairs((vh)vi_splat(r->both), s->minima[g]), vf);
+    return vf_fma(vf_splat(r->part[1]), s->t[1][g], s->t[0][g] * r->part[0]);
 }
 
 INL vf add_block(const enum dtype t, const vi *i, const struct scales *s, int g,
                  const struct row32 *r, vf acc)
 {
     const struct quant_form f = quant_form(t);
+    if (has_factors(t)) {
+        acc = vf_fma(factored(t, i, s, g, r), s->d[0][g] * r->d, acc);
+        return f.minimum ? vf_fma(minima(s, g, r), s->m[g] * r->d, acc) : acc;
+    }
     for (int half = 0; half < panel_halves(t); half++) {
-        vi exact = f.offset && !is_signed(t) ? i[half] - vi_splat(r->sum[half]) : i[half];
-        vf product = __builtin_convertvector(exact, vf);
+        vf product = __builtin_convertvector(less_offset(t, i[half], r->sum[half]), vf);
         if (f.zero) /* exact: both are integers below 2^24 */
-            product = vf_fma(s->m[0][g], vf_splat(r->s[0]), product);
+            product = vf_fma(s->m[g], vf_splat(r->s), product);
         acc = vf_fma(product, s->d[half][g] * r->d, acc);
     }
-    for (int half = 0; f.minimum && half < panel_halves(t); half++)
-        acc = vf_fma(s->m[half][g], vf_splat(r->s[half]), acc);
-    return acc;
+    return f.minimum ? vf_fma(s->m[g], vf_splat(r->s), acc) : acc;
 }
 
-/* Products of lines [first, first + n), n even; two chains */
-INL vi dot_lines(const enum dtype t, const vub *u, const int8_t *q, const int first, const int n)
+/* Which integer the lines from `first` on add to */
+INL int sum_of(const enum dtype t, const int first)
+{
+    return panel_halves(t) == 2 && !int_factors(t) ? first / 4 : 0;
+}
+
+INL vi widen(const enum dtype t, vsum sum, vi factor)
+{
+#if SUM_BITS == 16
+    if (int_factors(t))
+        return madd_pairs(sum, factor);
+#endif
+    return sum_wide(sum);
+}
+
+/* Products of signed numbers, two and two widened */
+INL vi signed_pairs(const enum dtype t, vub u, vub x, vi factor)
+{
+    vh pairs = madd_s8s8(u, x);
+    return int_factors(t) ? madd_pairs(pairs, factor) : add_pairs(pairs);
+}
+
+/* Products of lines [first, first + n), n even, times the factor if there is one; two chains */
+INL vi dot_lines(const enum dtype t, const vub *u, const int8_t *q, const int first, const int n,
+                 vi factor)
 {
     if (is_signed(t)) {
-        vi a = add_pairs(madd_s8s8(u[first], splat4(q + 4 * first)));
-        for (int j = first + 1; j < first + n; j++)
-            a += add_pairs(madd_s8s8(u[j], splat4(q + 4 * j)));
+        vi a = vi_splat(0);
+        for (int j = first; j < first + n; j++)
+            a += signed_pairs(t, u[j], splat4(q + 4 * j), factor);
         return a;
     }
     vsum a = sum_first(u[first], splat4(q + 4 * first));
@@ -217,17 +310,19 @@ INL vi dot_lines(const enum dtype t, const vub *u, const int8_t *q, const int fi
         a = sum_add(a, u[j], splat4(q + 4 * j));
         b = sum_add(b, u[j + 1], splat4(q + 4 * j + 4));
     }
-    return sum_wide(a + b);
+    return widen(t, a + b, factor);
 }
 
-INL void dot_block(const enum dtype t, const vub *u, const int8_t *q, vi *i)
+INL void dot_block(const enum dtype t, const vub *u, const int8_t *q, const struct scales *s,
+                   const int g, vi *i)
 {
     const int lines = lines_a_sum(t);
     UNROLL
     for (int first = 0; first < 8; first += lines) {
-        const int half = panel_halves(t) == 2 ? first / 4 : 0;
-        vi more = dot_lines(t, u, q, first, lines);
-        i[half] = first == half * 4 ? more : i[half] + more;
+        const int to = sum_of(t, first);
+        vi more = dot_lines(t, u, q, first, lines,
+                            int_factors(t) ? s->factor[first / 4][g] : vi_splat(0));
+        i[to] = first == to * 4 ? more : i[to] + more;
     }
 }
 
@@ -257,7 +352,7 @@ INL void few(const enum dtype t, const uint8_t *w, int n_blocks, const struct co
                 for (int k = 0; k < n; k++) {
                     struct row32 r = row32(t, x, at + k);
                     vi i[2];
-                    dot_block(t, u, x->q + (at + k) * QBLOCK, i);
+                    dot_block(t, u, x->q + (at + k) * QBLOCK, &s, g, i);
                     acc[k][g] = add_block(t, i, &s, g, &r, acc[k][g]);
                 }
             }
@@ -269,8 +364,8 @@ INL void few(const enum dtype t, const uint8_t *w, int n_blocks, const struct co
 }
 
 /* As dot_lines for n tokens from q: sums in registers, weights from L1. */
-INL void tile_lines(const vub *u, const int8_t *q, const int first, const int n_lines, const int n,
-                    vi (*out)[GROUPS])
+INL void tile_lines(const enum dtype t, const vub *u, const int8_t *q, const int first,
+                    const int n_lines, const int n, const vi *factor, vi (*out)[GROUPS])
 {
     vsum sum[TOKENS][GROUPS];
     UNROLL
@@ -291,18 +386,18 @@ INL void tile_lines(const vub *u, const int8_t *q, const int first, const int n_
     }
     for (int k = 0; k < n; k++)
         for (int g = 0; g < GROUPS; g++)
-            out[k][g] = sum_wide(sum[k][g]);
+            out[k][g] = widen(t, sum[k][g], factor[g]);
 }
 
-INL void tile_signed(const vub *u, const int8_t *q, const int first, const int n_lines, const int n,
-                     vi (*sum)[GROUPS])
+INL void tile_signed(const enum dtype t, const vub *u, const int8_t *q, const int first,
+                     const int n_lines, const int n, const vi *factor, vi (*sum)[GROUPS])
 {
     UNROLL
     for (int j = first; j < first + n_lines; j++) {
         for (int k = 0; k < n; k++) {
             vub v = splat4(q + k * QBLOCK + j * 4);
             for (int g = 0; g < GROUPS; g++) {
-                vi more = add_pairs(madd_s8s8(u[g * 8 + j], v));
+                vi more = signed_pairs(t, u[g * 8 + j], v, factor[g]);
                 sum[k][g] = j > first ? sum[k][g] + more : more;
                 KEEP(sum[k][g]);
             }
@@ -318,14 +413,15 @@ INL void tile(const enum dtype t, const vub *u, const struct scales *s, const st
     vi i[TOKENS][GROUPS][2], more[TOKENS][GROUPS];
     UNROLL
     for (int first = 0; first < 8; first += lines) {
-        const int half = panel_halves(t) == 2 ? first / 4 : 0;
+        const int to = sum_of(t, first);
+        const vi *factor = s->factor[first / 4];
         if (is_signed(t))
-            tile_signed(u, x->q + at * QBLOCK, first, lines, n, more);
+            tile_signed(t, u, x->q + at * QBLOCK, first, lines, n, factor, more);
         else
-            tile_lines(u, x->q + at * QBLOCK, first, lines, n, more);
+            tile_lines(t, u, x->q + at * QBLOCK, first, lines, n, factor, more);
         for (int k = 0; k < n; k++)
             for (int g = 0; g < GROUPS; g++)
-                i[k][g][half] = first == half * 4 ? more[k][g] : i[k][g][half] + more[k][g];
+                i[k][g][to] = first == to * 4 ? more[k][g] : i[k][g][to] + more[k][g];
     }
     for (int k = 0; k < n; k++) {
         struct row32 r = row32(t, x, at + k);

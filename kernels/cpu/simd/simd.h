@@ -215,18 +215,23 @@ INL vf e8m0_half_load(const uint8_t *p)
     return vf_select(subnormal, (vf)((e + 1) << 21), (vf)((e - 1) << 23));
 }
 
-INL vf i8_load(const uint8_t *p)
+INL vi i8_ints(const uint8_t *p)
 {
 #if LANES == 16
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+    return (vi)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p));
 #elif LANES == 8
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+    return (vi)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p));
 #else
-    vf v;
+    vi v;
     for (int i = 0; i < LANES; i++)
         v[i] = (int8_t)p[i];
     return v;
 #endif
+}
+
+INL vf i8_load(const uint8_t *p)
+{
+    return __builtin_convertvector(i8_ints(p), vf);
 }
 
 /* The fixed tree that adds up 16 lanes. */
@@ -306,13 +311,24 @@ INL vh madd_s8s8(vub w, vub x)
 #endif
 }
 
-/* The two int16 of each lane added as int32 */
-INL vi add_pairs(vh v)
+/* Of the two int16 of each lane the products with b's, added as int32 */
+INL vi madd_pairs(vh a, vi b)
 {
 #if LANES == 16
-    return (vi)_mm512_madd_epi16((__m512i)v, _mm512_set1_epi16(1));
+    return (vi)_mm512_madd_epi16((__m512i)a, (__m512i)b);
 #elif LANES == 8
-    return (vi)_mm256_madd_epi16((__m256i)v, _mm256_set1_epi16(1));
+    return (vi)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+#else
+    vi low = ((vi)((vu)a << 16) >> 16) * ((vi)((vu)b << 16) >> 16);
+    return low + ((vi)a >> 16) * (b >> 16);
+#endif
+}
+
+/* Both added as int32 */
+INL vi add_pairs(vh v)
+{
+#if LANES > 4
+    return madd_pairs(v, vi_splat(0x10001));
 #else
     return ((vi)((vu)v << 16) >> 16) + ((vi)v >> 16);
 #endif
