@@ -239,9 +239,11 @@ static void settle(struct special_matches *m, const char *text, size_t n, enum c
             (word_before(text, x.start) || word_behind(text, n, x.end)))
             continue;
         if (x.flags & SPECIAL_LSTRIP)
-            x.start = spaces_before(text, x.start, end);
+            x.start = x.start > end ? spaces_before(text, x.start, end) : end;
         if (x.flags & SPECIAL_RSTRIP)
             x.end = spaces_behind(text, n, x.end);
+        if (x.flags & SPECIAL_LSTRIP && x.start >= x.end)
+            continue; /* all of it went with the one before */
         x.start = x.start > end ? x.start : end;
         x.end = x.end > end ? x.end : end;
         end = x.end;
