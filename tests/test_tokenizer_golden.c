@@ -3,6 +3,7 @@
  * TOKEND_VOCABS names a folder, what the corpus's fetch_tokenizers.py put there. */
 #include "tokenizer.h"
 
+#include <dirent.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,13 +35,14 @@ static bool same_ids(const json_t *want, const struct token_list *have)
 }
 
 static void check_encode(const struct tokenizer *t, const char *name, const json_t *text,
-                         const json_t *want, enum control_rule rule)
+                         const json_t *want, enum control_rule rule, const struct text_span *spans,
+                         size_t n_spans)
 {
     struct token_list ids = {0};
     struct err e = {0};
     const char *s = json_string_value(text);
     size_t n = json_string_length(text);
-    if (!tokenizer_encode(t, s, n, rule, NULL, 0, &ids, &e))
+    if (!tokenizer_encode(t, s, n, rule, spans, n_spans, &ids, &e))
         fail_msg("%s: %s", name, e.msg);
     if (!same_ids(want, &ids)) {
         show_difference(name, text, want, &ids);
@@ -65,36 +67,49 @@ static void check_decode(const struct tokenizer *t, const char *name, const json
     free(out);
 }
 
+/* References of these kinds read control tokens as plain text. */
+static bool is_plain_kind(const char *kind)
+{
+    return kind && (strcmp(kind, "gguf-spm") == 0 || strcmp(kind, "sentencepiece") == 0 ||
+                    strcmp(kind, "tekken") == 0);
+}
+
+/* Text that no span covers is plain, but for what no user may write: turn markers that the
+ * reference reads always, and control tokens that a Unigram model finds by itself. */
+static bool spans_read_as_plain(const char *text)
+{
+    return strchr(text, '<') == NULL;
+}
+
 static size_t check_cases(const struct tokenizer *t, const char *name, const json_t *golden)
 {
     size_t i;
     const json_t *c, *cases = json_object_get(golden, "cases");
-    const char *kind = json_string_value(json_object_get(golden, "kind"));
-    bool spm = kind && strcmp(kind, "gguf-spm") == 0;
+    bool plain_kind = is_plain_kind(json_string_value(json_object_get(golden, "kind")));
     json_array_foreach(cases, i, c)
     {
         const json_t *text = json_object_get(c, "text"), *ids = json_object_get(c, "ids"),
                      *plain = json_object_get(c, "plain_ids"),
                      *decoded = json_object_get(c, "decoded");
-        if (!spm) /* whose reference reads control tokens as text */
-            check_encode(t, name, text, ids, CONTROL_ALL);
-        check_encode(t, name, text, plain ? plain : ids, CONTROL_NONE);
-        check_encode(t, name, text, plain ? plain : ids, CONTROL_SPANS);
+        const struct text_span all = {0, json_string_length(text)};
+        if (!plain_kind) {
+            check_encode(t, name, text, ids, CONTROL_ALL, NULL, 0);
+            check_encode(t, name, text, ids, CONTROL_SPANS, &all, 1);
+        }
+        check_encode(t, name, text, plain ? plain : ids, CONTROL_NONE, NULL, 0);
+        if (spans_read_as_plain(json_string_value(text)))
+            check_encode(t, name, text, plain ? plain : ids, CONTROL_SPANS, NULL, 0);
         check_decode(t, name, ids, decoded ? decoded : text);
     }
     return json_array_size(cases);
 }
 
-static struct tokenizer *open_vocab(const char *path)
+static struct tokenizer *open_vocab(const char *path, const char *encoding)
 {
     struct err e = {0};
-    struct gguf *g = gguf_open(path, &e);
-    if (!g)
-        fail_msg("%s", e.msg);
-    struct tokenizer *t = tokenizer_open_gguf(g, &e);
+    struct tokenizer *t = tokenizer_open(path, encoding, &e);
     if (!t)
         fail_msg("%s: %s", path, e.msg);
-    gguf_close(g);
     return t;
 }
 
@@ -118,6 +133,8 @@ static bool find_vocab(const json_t *golden, char *path, size_t cap)
     const char *sha = json_string_value(json_object_get(source, "sha256"));
     if (!folder || !file || !sha)
         return false;
+    const char *member = json_string_value(json_object_get(source, "member"));
+    file = member ? member : file;
     const char *slash = strrchr(file, '/');
     snprintf(path, cap, "%s/%.12s-%s", folder, sha, slash ? slash + 1 : file);
     FILE *f = fopen(path, "rb");
@@ -136,7 +153,7 @@ static void ids_of_the_default_model_equal_the_reference(void **state)
     json_t *golden = read_golden("gguf-smollm2");
     if (!golden)
         skip();
-    struct tokenizer *t = open_vocab(model);
+    struct tokenizer *t = open_vocab(model, NULL);
     assert_int_equal(tokenizer_bos(t), 1);
     assert_int_equal(tokenizer_eos(t), 2);
     assert_false(tokenizer_adds_bos(t));
@@ -147,52 +164,82 @@ static void ids_of_the_default_model_equal_the_reference(void **state)
     json_decref(golden);
 }
 
-static void check_vocab(const char *name)
+/* What a bare rank file's golden is called, and its encoding. */
+static const char *encoding_of(const char *name)
+{
+    static const char *const pairs[][2] = {
+        {"cl100k_base", "cl100k_base"},     {"o200k_base", "o200k_base"},
+        {"o200k_harmony", "o200k_harmony"}, {"llama3-tiktoken", "llama3"},
+        {"llama4-tiktoken", "llama4"},      {"qwen-tiktoken", "qwen"},
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        if (strcmp(name, pairs[i][0]) == 0)
+            return pairs[i][1];
+    return NULL;
+}
+
+static void check_ends(const struct tokenizer *t, const char *name, const json_t *golden)
+{
+    size_t n;
+    struct token_list have = {0};
+    const json_t *prefix = json_object_get(golden, "prefix_ids");
+    have.ids = (int32_t *)tokenizer_prefix(t, &n);
+    have.n = n;
+    if (prefix && !same_ids(prefix, &have))
+        fail_msg("%s: other ids go before a text", name);
+}
+
+/* WordPiece is refused by name. */
+static void check_refused(const char *path)
+{
+    struct err e = {0};
+    assert_null(tokenizer_open(path, NULL, &e));
+    assert_int_equal(e.code, ERR_UNSUPPORTED);
+    assert_contains(e.msg, "WordPiece");
+}
+
+static bool check_vocab(const char *name)
 {
     char path[8192];
     json_t *golden = read_golden(name);
-    if (golden && find_vocab(golden, path, sizeof path)) {
-        struct tokenizer *t = open_vocab(path);
+    bool found = golden && find_vocab(golden, path, sizeof path);
+    if (found && strstr(name, "bert")) {
+        check_refused(path);
+    } else if (found) {
+        struct tokenizer *t = open_vocab(path, encoding_of(name));
+        check_ends(t, name, golden);
         print_message("%s: %zu cases\n", name, check_cases(t, name, golden));
         tokenizer_free(t);
     } else if (golden) {
         print_message("SKIPPED %s: its vocabulary is not in TOKEND_VOCABS\n", name);
     }
     json_decref(golden);
+    return found;
 }
 
-static void ids_of_other_vocabularies_equal_the_reference(void **state)
+static void ids_of_real_vocabularies_equal_the_reference(void **state)
 {
-    static const char *const names[] = {
-        "ggml-vocab-gpt-2",
-        "ggml-vocab-llama-bpe",
-        "ggml-vocab-qwen2",
-        "ggml-vocab-command-r",
-        "ggml-vocab-refact",
-        "ggml-vocab-starcoder",
-        "llamacpp-inout-llama-bpe",
-        "llamacpp-inout-qwen2",
-        "llamacpp-inout-command-r",
-        "llamacpp-inout-refact",
-        "llamacpp-inout-starcoder",
-        "llamacpp-inout-falcon",
-        "llamacpp-inout-gpt-2",
-        "llamacpp-inout-deepseek-coder",
-        "llamacpp-inout-deepseek-llm",
-        "llamacpp-inout-mpt",
-        "llamacpp-inout-qwen35",
-        "ggml-vocab-llama-spm",
-        "ggml-vocab-baichuan",
-        "gguf-gemma3-270m",
-        "llamacpp-inout-llama-spm",
-        "llamacpp-inout-phi-3",
-    };
+    char folder[8192], name[300];
+    int n = 0;
     if (!getenv("TOKEND_VOCABS")) {
         print_message("SKIPPED: TOKEND_VOCABS names no folder (fetch_tokenizers.py fills one)\n");
         skip();
     }
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        check_vocab(names[i]);
+    snprintf(folder, sizeof folder, "%s/tokenizers", test_corpus());
+    DIR *dir = opendir(folder);
+    if (!dir) {
+        print_message("SKIPPED: no corpus at %s; set TOKEND_CORPUS\n", folder);
+        skip();
+    }
+    for (struct dirent *d; (d = readdir(dir));) {
+        size_t len = strlen(d->d_name);
+        if (len < 6 || strcmp(d->d_name + len - 5, ".json") != 0)
+            continue;
+        snprintf(name, sizeof name, "%.*s", (int)(len - 5), d->d_name);
+        n += check_vocab(name);
+    }
+    closedir(dir);
+    print_message("%d vocabularies\n", n);
 }
 
 static const json_t *prompt_with_text(const json_t *golden)
@@ -219,7 +266,7 @@ static void check_model_prompt(const char *model)
         skip();
     }
     snprintf(path, sizeof path, "%s/gguf/%s.gguf", test_corpus(), model);
-    struct tokenizer *t = open_vocab(path);
+    struct tokenizer *t = open_vocab(path, NULL);
     const json_t *prompt = prompt_with_text(golden), *text = json_object_get(prompt, "text");
     assert_non_null(text);
     struct token_list ids = {0};
@@ -245,12 +292,61 @@ static void prompts_of_the_small_models_equal_the_reference(void **state)
         check_model_prompt(models[i]);
 }
 
+/* The same of a Hugging Face directory, with all that goes around a text. */
+static bool check_directory(const char *model)
+{
+    char path[8192];
+    json_error_t why;
+    size_t n_prefix, n_suffix;
+    snprintf(path, sizeof path, "%s/models/%s/golden.json", test_corpus(), model);
+    json_t *golden = json_load_file(path, 0, &why);
+    if (!golden)
+        return false;
+    snprintf(path, sizeof path, "%s/models/%s", test_corpus(), model);
+    struct tokenizer *t = open_vocab(path, NULL);
+    const json_t *prompt = prompt_with_text(golden), *text = json_object_get(prompt, "text");
+    struct token_list ids = {0};
+    const int32_t *prefix = tokenizer_prefix(t, &n_prefix),
+                  *suffix = tokenizer_suffix(t, &n_suffix);
+    for (size_t i = 0; i < n_prefix; i++)
+        assert_true(token_list_add(&ids, prefix[i]));
+    assert_true(tokenizer_encode(t, json_string_value(text), json_string_length(text), CONTROL_ALL,
+                                 NULL, 0, &ids, NULL));
+    for (size_t i = 0; i < n_suffix; i++)
+        assert_true(token_list_add(&ids, suffix[i]));
+    if (!same_ids(json_object_get(prompt, "ids"), &ids)) {
+        show_difference(model, text, json_object_get(prompt, "ids"), &ids);
+        fail();
+    }
+    token_list_free(&ids);
+    tokenizer_free(t);
+    json_decref(golden);
+    return true;
+}
+
+static void prompts_of_hugging_face_directories_equal_the_reference(void **state)
+{
+    char folder[8192];
+    int n = 0;
+    snprintf(folder, sizeof folder, "%s/models", test_corpus());
+    DIR *dir = opendir(folder);
+    if (!dir) {
+        print_message("SKIPPED: no corpus at %s; set TOKEND_CORPUS\n", folder);
+        skip();
+    }
+    for (struct dirent *d; (d = readdir(dir));)
+        n += d->d_name[0] != '.' && check_directory(d->d_name);
+    closedir(dir);
+    print_message("%d directories\n", n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ids_of_the_default_model_equal_the_reference),
-        cmocka_unit_test(ids_of_other_vocabularies_equal_the_reference),
+        cmocka_unit_test(ids_of_real_vocabularies_equal_the_reference),
         cmocka_unit_test(prompts_of_the_small_models_equal_the_reference),
+        cmocka_unit_test(prompts_of_hugging_face_directories_equal_the_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
