@@ -224,7 +224,8 @@ def write_weights(folder, tensors, n_shards):
 
 def config_of(name, r):
     kind, more = HF[name]
-    eps = {"layer_norm_eps": 1e-5, "norm_epsilon": 1e-5} if r.layer_norm else {"rms_norm_eps": 1e-5}
+    eps = ({"layer_norm_eps": r.eps, "norm_epsilon": r.eps} if r.layer_norm
+           else {"rms_norm_eps": r.eps})
     config = {"hidden_size": r.embd, "num_hidden_layers": r.layers, "num_attention_heads": r.heads,
               "num_key_value_heads": r.kv_heads, "head_dim": r.head_dim, "vocab_size": r.vocab,
               "intermediate_size": r.ff, "max_position_embeddings": r.context,

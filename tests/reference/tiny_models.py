@@ -24,9 +24,9 @@ GREEDY = 6
 class Maker:
     """One model in the making: keys and tensors in the order that they are asked for."""
 
-    def __init__(self, path, arch, rng, quantised):
+    def __init__(self, path, arch, rng, quantised, float_mlp):
         self.writer = gguf.GGUFWriter(path, arch)
-        self.arch, self.rng, self.quantised = arch, rng, quantised
+        self.arch, self.rng, self.quantised, self.float_mlp = arch, rng, quantised, float_mlp
 
     def key(self, rest, value):
         key = f"{self.arch}.{rest}"
@@ -35,6 +35,7 @@ class Maker:
         add(key, value)
 
     def matrix(self, name, rows, cols, gain=1.0, experts=None, plain=False):
+        plain = plain or (self.float_mlp and ".ffn_" in name)
         shape = (rows, cols) if experts is None else (experts, rows, cols)
         w = (self.rng.standard_normal(shape) * gain / cols ** 0.5).astype(np.float32)
         if self.quantised and not plain and cols % 32 == 0:
@@ -69,7 +70,8 @@ class Row:
         self.experts = self.used = self.expert_ff = self.shared_ff = 0
         self.expert_bias = self.shared_gate = self.experts_apart = False
         self.dense_layers = ()
-        self.quantised = False
+        self.quantised = self.float_mlp = False
+        self.eps = 1e-5
         self.context, self.max_model_len = 256, 0
         self.before_ffn = "ffn_norm"
         self.factors = {}  # tensors of rotary factors
@@ -133,7 +135,7 @@ MODELS = {
                            "attention.sliding_window_pattern": [True, True, False, True, False]},
                  no_pre_norms=True, post_norms=True, qk_norm="all", layers=5),
     "smollm3": Row("smollm3", layers=5, tied=True),
-    "granite": Row("granite", GRANITE, tied=True),
+    "granite": Row("granite", GRANITE, tied=True, eps=0.1),
     "granite_still": Row("granite", {**GRANITE, "rope.scaling.finetuned": False}),
     "granitemoe": Row("granitemoe", GRANITE, experts=5, used=2, expert_ff=24, shared_ff=40),
     "starcoder2": Row("starcoder2", {"attention.sliding_window": 22}, **LAYER_NORM, ungated=True,
@@ -143,6 +145,8 @@ MODELS = {
                   layers=3, before_ffn="post_attention_norm"),
     "commandr": Row("command-r", {"logit_scale": 0.35}, layer_norm=True, parallel=True,
                     qk_norm="heads", heads=4, kv_heads=2, head_dim=12, tied=True),
+    "commandr_mixed": Row("command-r", {"logit_scale": 0.35}, layer_norm=True, parallel=True,
+                          embd=64, ff=96, head_dim=32, quantised=True, float_mlp=True, tied=True),
     "cohere2": Row("cohere2", {"logit_scale": 0.35, "attention.sliding_window": 15},
                    layer_norm=True, parallel=True, layers=5, tied=True),
     "stablelm": Row("stablelm", {"use_parallel_residual": False, "rope.dimension_count": 20},
@@ -162,7 +166,7 @@ def write_keys(m, r):
     for rest, value in {"block_count": r.layers, "context_length": r.context,
                         "embedding_length": r.embd, "feed_forward_length": r.ff,
                         "attention.head_count": r.heads, "attention.head_count_kv": r.kv_heads,
-                        "attention." + epsilon: 1e-5}.items():
+                        "attention." + epsilon: r.eps}.items():
         m.key(rest, value)
     if r.heads * r.head_dim != r.embd:
         m.key("attention.key_length", r.head_dim)
@@ -249,7 +253,7 @@ def write_layer(m, r, i):
 
 
 def write_model(path, r, rng):
-    m = Maker(path, r.arch, rng, r.quantised)
+    m = Maker(path, r.arch, rng, r.quantised, r.float_mlp)
     write_keys(m, r)
     m.matrix("token_embd.weight", r.vocab, r.embd, gain=r.embd ** 0.5 if not r.tied else 2.5)
     write_norm(m, r, "output_norm")
