@@ -125,25 +125,6 @@ static bool read_generation(struct hf_dir *d, struct err *e)
     return ok;
 }
 
-/* --- quantised checkpoints --- */
-
-static bool check_quantisation(const struct hf_config *c, const struct hf_arch *a)
-{
-    const json_t *q = hf_get(c->top, "quantization_config");
-    const char *method;
-    if (!q)
-        q = hf_get(c->model, "quantization_config");
-    if (!q)
-        return true;
-    if (!hf_text(c, q, "quant_method", "", &method))
-        return false;
-    if (strcmp(method, "mxfp4") == 0 && a->experts == HF_EXPERTS_TRANSPOSED)
-        return true;
-    return hf_err(c, ERR_UNSUPPORTED,
-                  "the checkpoint is quantised (quant_method \"%s\"), which is not supported",
-                  hf_show(method).text);
-}
-
 /* --- all of it --- */
 
 /* "org/name" of a snapshot in the hub's cache, else the directory's own name. */
@@ -174,16 +155,17 @@ static bool read_model(struct hf_dir *d, struct hf_config *c, struct err *e)
 {
     char prefix[64];
     int64_t n_vocab;
+    struct hf_quant quant;
     d->shards = hf_shards_open(d->dir, e);
     const struct hf_arch *a = d->shards ? hf_arch_of(c) : NULL;
-    if (!a || !check_quantisation(c, a) || !hf_find_embedding(d->shards, prefix, &n_vocab, e) ||
+    if (!a || !hf_quant_read(c, a, &quant) || !hf_find_embedding(d->shards, prefix, &n_vocab, e) ||
         !hf_spec_read(c, a, n_vocab, &d->spec))
         return false;
     read_name(d);
     if (!read_generation(d, e) || !read_eos(c, c->model, &d->spec) ||
         !read_eos(c, c->top, &d->spec) || !read_tokenizer_eos(d, e))
         return false;
-    d->weights = weights_open_hf(d->shards, d->dir, a, &d->spec, e);
+    d->weights = weights_open_hf(d->shards, d->dir, a, &quant, &d->spec, e);
     if (!d->weights)
         return false;
     d->spec.n_params = weights_hf_elems(d->weights);

@@ -159,6 +159,31 @@ static const struct st_tensor *find_with(const struct hf_names *h, const char *n
     return n > 0 && n < HF_MAX_NAME ? hf_shards_find(h->shards, full) : NULL;
 }
 
+/* The tensors that stand for "...q_proj.weight" in a quantised checkpoint. */
+static void look_up_packed(const struct hf_names *h, struct hf_source *out)
+{
+    char stem[HF_MAX_NAME];
+    const size_t n = strlen(out->name), m = strlen("weight");
+    struct hf_packed *p = &out->packed;
+    if (n <= m || strcmp(out->name + n - m, "weight") != 0)
+        return;
+    snprintf(stem, sizeof stem, "%.*s", (int)(n - m), out->name);
+    if (h->quant.kind == HF_QUANT_INT4 && (p->data = find_with(h, stem, "qweight"))) {
+        p->scales = find_with(h, stem, "scales");
+        p->zeros = find_with(h, stem, "qzeros");
+        p->g_idx = find_with(h, stem, "g_idx");
+        out->is_packed = p->zeros;
+    } else if (h->quant.kind == HF_QUANT_FP8 && out->t && out->t->bits == 8) {
+        p->data = out->t;
+        p->scales = find_with(h, stem, "weight_scale_inv");
+        if (!p->scales)
+            p->scales = find_with(h, stem, "weight_scale");
+        out->is_packed = p->scales;
+    }
+    if (out->is_packed)
+        out->t = p->data;
+}
+
 static bool look_up(const struct hf_names *h, const struct part *part, const struct parsed *p,
                     int expert, struct hf_source *out)
 {
@@ -171,6 +196,8 @@ static bool look_up(const struct hf_names *h, const struct part *part, const str
     out->layout = part->layout;
     out->slot = part->slot;
     out->scales = NULL;
+    out->is_packed = false;
+    out->packed = (struct hf_packed){0};
     if (!put_number(name, out->name, expert > 0 ? expert : 0))
         return false;
     if (part->layout == HF_MXFP4 || part->layout == HF_MXFP4_PAIRS) {
@@ -185,6 +212,8 @@ static bool look_up(const struct hf_names *h, const struct part *part, const str
         snprintf(out->name, sizeof out->name, "language_model.%s%s", part->name, p->suffix);
         out->t = hf_shards_find(h->shards, out->name);
     }
+    if (part->layout != HF_HEADS)
+        look_up_packed(h, out);
     return out->t;
 }
 

@@ -3,6 +3,7 @@
 #ifndef TOKEND_HF_NAMES_H
 #define TOKEND_HF_NAMES_H
 
+#include "hf_quant.h"
 #include "hf_shards.h"
 #include "hf_spec.h"
 
@@ -23,12 +24,15 @@ enum hf_layout {
 struct hf_names {
     const struct hf_shards *shards;
     const struct hf_arch *arch;
+    struct hf_quant quant;
     char prefix[64]; /* of what is not the head: "model." */
 };
 
 struct hf_source {
     const struct st_tensor *t;      /* HF_HEADS: the first */
     const struct st_tensor *scales; /* of HF_MXFP4* */
+    bool is_packed;                 /* of a quantised checkpoint: t is packed.data */
+    struct hf_packed packed;
     enum hf_layout layout;
     int slot;
     char name[160]; /* t's; HF_HEADS: with * for the number */

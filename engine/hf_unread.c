@@ -73,8 +73,11 @@ static void mark(struct marks *m, const struct st_tensor *t, bool read)
 static void mark_source(struct marks *m, const struct hf_source *src, bool read)
 {
     mark(m, src->t, read);
-    if (src->scales)
-        mark(m, src->scales, read);
+    const struct st_tensor *const beside[] = {src->scales, src->packed.scales, src->packed.zeros,
+                                              src->packed.g_idx};
+    for (size_t i = 0; i < sizeof beside / sizeof *beside; i++)
+        if (beside[i])
+            mark(m, beside[i], read);
     if (src->layout != HF_HEADS)
         return;
     const struct st_tensor *t;
@@ -120,19 +123,29 @@ static bool is_vision(const char *name)
     return false;
 }
 
-/* Tables that are made from config.json. */
+/* Tables that are made from config.json, and scales of activations and caches in eight bits, which
+ * are not of eight bits here. */
 static bool is_table(const char *name)
 {
-    return ends_in(name, "rotary_emb.inv_freq") || ends_in(name, ".masked_bias");
+    static const char *const ends[] = {
+        "rotary_emb.inv_freq", ".masked_bias", ".input_scale",   ".k_scale", ".v_scale",
+        ".kv_scale",           ".q_scale",     ".input_scale_ub"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (ends_in(name, ends[i]))
+            return true;
+    return false;
 }
 
-/* Values, which in blocks of MXFP4 are two a byte; their scales are none. */
+/* Values: of four bits there are two a byte, and scales are none. */
 static uint64_t elems_of(const struct st_tensor *t)
 {
+    static const char *const beside[] = {"_scales", ".scales",       ".qzeros",
+                                         ".g_idx",  ".weight_scale", ".weight_scale_inv"};
     const uint64_t n = (uint64_t)st_tensor_elems(t);
-    if (strcmp(t->type, "U8") == 0)
-        return ends_in(t->name, "_blocks") ? 2 * n : 0;
-    return n;
+    for (size_t i = 0; i < sizeof beside / sizeof *beside; i++)
+        if (ends_in(t->name, beside[i]))
+            return 0;
+    return ends_in(t->name, "_blocks") || ends_in(t->name, ".qweight") ? 2 * t->bytes : n;
 }
 
 static bool judge(const struct marks *m, const char *dir, uint64_t *elems, uint64_t *bytes,

@@ -109,15 +109,20 @@ static void *own(const struct query *q, size_t bytes)
     return q->out->owned;
 }
 
-/* Of q, k and v in one tensor. */
-static bool view_qkv(const struct query *q)
+/* Of q, k and v in one tensor: the outputs of all, and those before. */
+static void find_in_qkv(const struct query *q, int64_t *all, int64_t *before)
 {
     const struct model_spec *s = q->w->spec;
-    const int64_t n[3] = {(int64_t)s->n_heads * s->head_dim, (int64_t)s->n_kv_heads * s->head_dim,
-                          (int64_t)s->n_kv_heads * s->head_dim};
-    const int64_t before = q->src.slot == 0 ? 0 : q->src.slot == 1 ? n[0] : n[0] + n[1];
-    const int64_t all = n[0] + n[1] + n[2];
+    const int64_t n = (int64_t)s->n_heads * s->head_dim, kv = (int64_t)s->n_kv_heads * s->head_dim;
+    *all = n + 2 * kv;
+    *before = q->src.slot == 0 ? 0 : n + (q->src.slot - 1) * kv;
+}
+
+static bool view_qkv(const struct query *q)
+{
     const bool vector = q->rows == 1;
+    int64_t all, before;
+    find_in_qkv(q, &all, &before);
     return has_matrix(q, vector ? 1 : all, vector ? all : q->cols) &&
            point_at(q, vector ? before : before * q->cols);
 }
@@ -240,8 +245,34 @@ static bool view_heads(const struct query *q)
     return true;
 }
 
+/* Of a quantised checkpoint. */
+static bool view_packed(const struct query *q)
+{
+    struct hf_packed_matrix m;
+    int64_t all = q->rows, before = 0;
+    if (q->src.layout == HF_QKV)
+        find_in_qkv(q, &all, &before);
+    else if (q->src.layout == HF_HALVES) {
+        all = 2 * q->rows;
+        before = q->src.slot * q->rows;
+    } else if (q->src.layout != HF_WHOLE || q->rows == 1)
+        return err_set(q->e, ERR_UNSUPPORTED,
+                       "%s: tensor \"%s\" is quantised, which is not "
+                       "supported of such a tensor",
+                       q->w->dir, q->src.t->name);
+    if (!hf_packed_open(&q->w->names.quant, &q->src.packed, all, q->cols, &m, q->e))
+        return err_prefix(q->e, "%s", q->w->dir);
+    if (!own(q, (size_t)q->rows * dtype_row_bytes(m.type, q->cols)))
+        return false;
+    q->out->dtype = m.type;
+    hf_packed_rows(&m, before, q->rows, q->out->owned);
+    return true;
+}
+
 static bool view(const struct query *q)
 {
+    if (q->src.is_packed)
+        return view_packed(q);
     switch (q->src.layout) {
     case HF_WHOLE:
         return has_matrix(q, q->rows, q->cols) && point_at(q, 0);
@@ -308,6 +339,14 @@ static bool dtype_of(const struct weights *w, const char *name, enum dtype *out)
     struct hf_source src;
     if (!hf_source_find(&of(w)->names, name, -1, &src))
         return false;
+    if (src.is_packed) {
+        struct hf_packed_matrix m;
+        int64_t rows, cols;
+        hf_packed_shape(&of(w)->names.quant, &src.packed, &rows, &cols);
+        bool ok = hf_packed_open(&of(w)->names.quant, &src.packed, rows, cols, &m, NULL);
+        *out = m.type;
+        return ok;
+    }
     if (src.scales) {
         *out = DTYPE_MXFP4;
         return true;
@@ -347,8 +386,8 @@ uint64_t weights_hf_elems(const struct weights *w)
 }
 
 struct weights *weights_open_hf(const struct hf_shards *shards, const char *dir,
-                                const struct hf_arch *arch, const struct model_spec *spec,
-                                struct err *e)
+                                const struct hf_arch *arch, const struct hf_quant *quant,
+                                const struct model_spec *spec, struct err *e)
 {
     int64_t rows;
     struct hf_weights *w = calloc(1, sizeof *w);
@@ -359,6 +398,7 @@ struct weights *weights_open_hf(const struct hf_shards *shards, const char *dir,
     w->base.kind = &hf_kind;
     w->names.shards = shards;
     w->names.arch = arch;
+    w->names.quant = *quant;
     w->spec = spec;
     memcpy(w->dir, file_map_shown(dir).text, sizeof w->dir);
     if (hf_find_embedding(shards, w->names.prefix, &rows, e) &&

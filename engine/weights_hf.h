@@ -2,6 +2,7 @@
 #ifndef TOKEND_WEIGHTS_HF_H
 #define TOKEND_WEIGHTS_HF_H
 
+#include "hf_quant.h"
 #include "hf_shards.h"
 #include "hf_spec.h"
 #include "weights.h"
@@ -13,7 +14,7 @@ bool hf_find_embedding(const struct hf_shards *, char prefix[64], int64_t *rows,
 /* All must outlive it. Refuses a checkpoint with tensors that the forward pass would not read, or
  * without one that it would. */
 struct weights *weights_open_hf(const struct hf_shards *, const char *dir, const struct hf_arch *,
-                                const struct model_spec *, struct err *e);
+                                const struct hf_quant *, const struct model_spec *, struct err *e);
 /* Elements of all tensors that are read. */
 uint64_t weights_hf_elems(const struct weights *);
 

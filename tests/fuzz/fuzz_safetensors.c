@@ -47,11 +47,12 @@ static void compute(const struct hf_config *c, const struct hf_shards *s)
     check(a, c->e);
     if (!a || (s && !hf_find_embedding(s, prefix, &n_vocab, c->e)))
         return;
-    bool ok = hf_spec_read(c, a, n_vocab, &spec);
+    struct hf_quant quant;
+    bool ok = hf_quant_read(c, a, &quant) && hf_spec_read(c, a, n_vocab, &spec);
     check(ok, c->e);
     if (!ok || !s)
         return;
-    struct weights *w = weights_open_hf(s, "fuzz", a, &spec, c->e);
+    struct weights *w = weights_open_hf(s, "fuzz", a, &quant, &spec, c->e);
     check(w, c->e);
     if (w)
         check(model_rig_compute(&spec, w, c->e), c->e);

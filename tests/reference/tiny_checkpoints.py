@@ -6,7 +6,8 @@
 
 Each directory has what its architecture's checkpoints have: fused tensors, experts apart or
 stacked, biases, norms less one, several shards, both spellings of config.json. Models that no
-checkpoint can be are left out (HF below). test_golden_hf DIR compares.
+checkpoint can be are left out (HF below). Some more are quantised as AWQ, GPTQ and FP8 are (PACKED);
+golden are the numbers of the rounded weights. test_golden_hf DIR compares.
 """
 import copy
 import json
@@ -188,7 +189,9 @@ def checkpoint(path, name, r):
 
 # --- files ---
 
-TYPES = {np.dtype(np.float32): "F32", np.dtype(np.uint8): "U8"}
+F8_TYPE = np.dtype([("f8", "u1")])
+TYPES = {np.dtype(np.float32): "F32", np.dtype(np.uint8): "U8", np.dtype(np.float16): "F16",
+         np.dtype(np.int32): "I32", F8_TYPE: "F8_E4M3"}
 
 
 def safetensors(tensors):
@@ -250,6 +253,133 @@ def make(folder, name, seed):
         json.dump(config_of(name, r), f, indent=1)
 
 
+# --- packed checkpoints: AWQ, GPTQ, FP8 ---
+
+GROUP = 32
+AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # the output that each nibble of a word has
+
+
+def words(q, axis, order=range(8)):
+    """Eight numbers below 16 along the axis become a 32-bit word, the first of `order` lowest."""
+    q = np.moveaxis(q, axis, -1)
+    q = q.reshape(*q.shape[:-1], -1, 8).astype(np.uint32)
+    packed = sum(q[..., which] << np.uint32(4 * i) for i, which in enumerate(order))
+    return np.moveaxis(packed.astype(np.uint32).view(np.int32), -1, axis)
+
+
+def int4_of(w, g_idx):
+    """q [in][out], zeros and scales [group][out], and the values that they stand for."""
+    w = w.T
+    n_groups = len(w) // GROUP
+    scales, zeros = (np.empty((n_groups, w.shape[1]), np.float32) for _ in range(2))
+    q = np.empty(w.shape)
+    for g in range(n_groups):
+        part = w[g_idx == g]
+        scales[g] = ((part.max(0) - part.min(0)) / 15).astype(np.float16)
+        zeros[g] = np.clip(np.round(-part.min(0) / scales[g]), 1, 15)
+        q[g_idx == g] = np.clip(np.round(part / scales[g]) + zeros[g], 0, 15)
+    return q, zeros, scales, ((q - zeros[g_idx]) * scales[g_idx]).T.astype(np.float32)
+
+
+def gptq(w, rng, act=False):
+    g_idx = np.arange(w.shape[1]) // GROUP
+    if act:
+        g_idx = rng.permutation(g_idx)
+    q, zeros, scales, value = int4_of(w, g_idx)
+    return value, {"qweight": words(q, 0), "qzeros": words(zeros - 1, 1),
+                   "scales": scales.astype(np.float16), "g_idx": g_idx.astype(np.int32)}
+
+
+def gptq_act(w, rng):
+    value, parts = gptq(w, rng, act=True)
+    return value.astype(np.float16).astype(np.float32), parts  # as tokend keeps them
+
+
+def awq(w, _):
+    q, zeros, scales, value = int4_of(w, np.arange(w.shape[1]) // GROUP)
+    return value, {"qweight": words(q, 1, AWQ_ORDER), "qzeros": words(zeros, 1, AWQ_ORDER),
+                   "scales": scales.astype(np.float16)}
+
+
+def e4m3_values():
+    """What each byte of F8_E4M3 stands for; the two of NaN are far away."""
+    b = np.arange(256)
+    exponent, mantissa = b >> 3 & 15, b & 7
+    v = np.where(exponent, (8 + mantissa) * 2.0 ** (exponent - 10), mantissa * 2.0 ** -9)
+    v = np.where(b & 128, -v, v)
+    v[[127, 255]] = 1e9
+    return v
+
+
+def fp8_rows(w, _):
+    scales = (np.abs(w).max(1, keepdims=True) / 448).astype(np.float32)
+    return fp8_with(w, scales, "weight_scale", scales)
+
+
+def fp8_blocks(w, _):
+    scale = np.float32(np.abs(w).max() / 448)  # one block of 128 by 128 holds all
+    return fp8_with(w, scale, "weight_scale_inv", np.full((1, 1), scale, np.float32))
+
+
+def fp8_with(w, scales, name, stored):
+    values = e4m3_values()
+    b = np.abs(w[..., None] / np.asarray(scales)[..., None] - values).argmin(-1).astype(np.uint8)
+    value = (values[b].astype(np.float32) * scales).astype(np.float16)  # as tokend keeps them
+    return value.astype(np.float32), {"weight": b.view(F8_TYPE), name: stored}
+
+
+PACKED = {
+    "int4_gptq": (gptq, {"quant_method": "gptq", "bits": 4, "group_size": GROUP}),
+    "int4_awq": (awq, {"quant_method": "awq", "bits": 4, "group_size": GROUP, "version": "gemm"}),
+    "gptq_act": (gptq_act, {"quant_method": "gptq", "bits": 4, "group_size": GROUP,
+                            "desc_act": True}),
+    "fp8_rows": (fp8_rows, {"quant_method": "compressed-tensors", "format": "float-quantized"}),
+    "fp8_blocks": (fp8_blocks, {"quant_method": "fp8", "weight_block_size": [128, 128]}),
+}
+
+
+def make_packed(folder, name, seed):
+    pack, quantisation = PACKED[name]
+    r = tiny_models.Row("qwen3", qk_norm="head", embd=64, ff=96, heads=4, kv_heads=2, head_dim=32)
+    packed = {}
+
+    class Maker(tiny_models.Maker):
+        def matrix(self, tensor, rows, cols, gain=1.0, experts=None, plain=False):
+            w = (self.rng.standard_normal((rows, cols)) * gain / cols ** 0.5).astype(np.float32)
+            if tensor.startswith("blk."):
+                w, packed[named(tensor, COMMON)] = pack(w, self.rng)
+            self.writer.add_tensor(tensor, w)
+
+    usual, tiny_models.Maker = tiny_models.Maker, Maker
+    tiny_models.MODELS[name], HF[name] = r, HF["qwen3"]
+    try:
+        make(folder, name, seed)
+    finally:
+        tiny_models.Maker = usual
+        del HF[name], tiny_models.MODELS[name]
+    add_packed(os.path.join(folder, name), packed, quantisation, name, r)
+
+
+def add_packed(out, packed, quantisation, name, r):
+    """Puts the packed tensors in the place of what make wrote."""
+    path = os.path.join(out, "model.safetensors")
+    with open(path, "rb") as f:
+        n, = struct.unpack("<Q", f.read(8))
+        header, data = json.loads(f.read(n)), f.read()
+    tensors = {k: np.frombuffer(data[slice(*v["data_offsets"])], np.float32).reshape(v["shape"])
+               for k, v in header.items() if k != "__metadata__"}
+    for tensor, parts in packed.items():
+        del tensors["model." + tensor]
+        stem = "model." + tensor.removesuffix("weight")
+        tensors.update({stem + part: w for part, w in parts.items()})
+    write_safetensors(path, tensors)
+    with open(os.path.join(out, "config.json")) as f:
+        config = json.load(f)
+    config["quantization_config"] = quantisation
+    with open(os.path.join(out, "config.json"), "w") as f:
+        json.dump(config, f, indent=1)
+
+
 # --- seeds of the fuzzer ---
 
 SEEDS = ("llama", "mixtral", "qwen2moe", "gemma3", "phi2", "phi3_long", "gptoss", "commandr",
@@ -306,5 +436,8 @@ if __name__ == "__main__":
         raise SystemExit
     if len(sys.argv) not in (2, 3):
         raise SystemExit(__doc__)
-    for each in HF:
-        make(sys.argv[1], each, int(sys.argv[2]) if len(sys.argv) == 3 else 1)
+    seed = int(sys.argv[2]) if len(sys.argv) == 3 else 1
+    for each in list(HF):
+        make(sys.argv[1], each, seed)
+    for each in PACKED:
+        make_packed(sys.argv[1], each, seed)
