@@ -156,7 +156,7 @@ static bool judge(const struct marks *m, const char *dir, uint64_t *elems, uint6
         const struct st_tensor *t = hf_shards_at(m->names->shards, i);
         if (m->of[i] == READ) {
             *elems += elems_of(t);
-            *bytes += t->bytes;
+            *bytes += t->bits == 8 && t->known ? 2 * t->bytes : t->bytes; /* F8 becomes F16 */
         } else if (is_vision(t->name))
             n_vision++;
         else if (m->of[i] == NOT_CONFIGURED && ends_in(t->name, "bias"))

@@ -36,7 +36,7 @@ void weight_view_free(struct weight_view *); /* a zeroed one is fine */
 bool weights_dtype(const struct weights *, const char *name, enum dtype *out);
 /* All matrices are F32. */
 bool weights_all_f32(const struct weights *);
-/* Bytes of all tensors, as the files have them. */
+/* Bytes of all tensors, as weights_get gives them. */
 uint64_t weights_bytes(const struct weights *);
 
 /* Of a GGUF file, which must outlive it. NULL: out of memory. */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* What is being put together. */
 struct inspection {
@@ -128,6 +129,19 @@ static void add_tensors(struct inspection *i)
 
 /* --- tokenizer and templates --- */
 
+/* The file of a directory that the tokenizer is read from. */
+static const char *tokenizer_file(const char *dir)
+{
+    static const char *const names[] = {"tokenizer.json", "tokenizer.model", "tekken.json"};
+    char path[4096];
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        snprintf(path, sizeof path, "%s/%s", dir, names[k]);
+        if (access(path, F_OK) == 0)
+            return names[k];
+    }
+    return "unknown";
+}
+
 static void add_tokenizer(struct inspection *i)
 {
     struct err why;
@@ -148,6 +162,8 @@ static void add_tokenizer(struct inspection *i)
     if (g && gguf_has(g, "tokenizer.ggml.pre") &&
         gguf_string(g, "tokenizer.ggml.pre", &model, NULL))
         set(out, "pre", json_string(gguf_show(model).text));
+    if (!g)
+        set(out, "kind", json_string(tokenizer_file(model_file_path(i->file))));
     if (tokenizer_bos(t) >= 0)
         set(out, "bos", token(i, tokenizer_bos(t)));
     if (tokenizer_eos(t) >= 0)

@@ -33,6 +33,40 @@ static json_t *read_golden(const char *dir)
     return golden;
 }
 
+/* Texts of prompts, with what the tokenizer puts around them, are the golden ids. */
+static void check_texts(const struct model_file *file, const char *name, const json_t *prompts)
+{
+    struct err e;
+    size_t i;
+    json_t *p;
+    if (!json_object_get(json_array_get(prompts, 0), "text"))
+        return; /* a directory without a tokenizer */
+    struct tokenizer *t = model_file_tokenizer(file, &e);
+    if (!t)
+        fail_msg("%s: %s", name, e.msg);
+    json_array_foreach(prompts, i, p)
+    {
+        const json_t *text = json_object_get(p, "text"), *ids = json_object_get(p, "ids");
+        struct token_list got = {0};
+        size_t n_before, n_behind;
+        const int32_t *before = tokenizer_prefix(t, &n_before),
+                      *behind = tokenizer_suffix(t, &n_behind);
+        if (!text)
+            continue;
+        for (size_t k = 0; k < n_before; k++)
+            token_list_add(&got, before[k]);
+        assert_true(tokenizer_encode(t, json_string_value(text), json_string_length(text),
+                                     CONTROL_ALL, NULL, 0, &got, &e));
+        for (size_t k = 0; k < n_behind; k++)
+            token_list_add(&got, behind[k]);
+        assert_int_equal(got.n, json_array_size(ids));
+        for (size_t k = 0; k < got.n; k++)
+            assert_int_equal(got.ids[k], json_integer_value(json_array_get(ids, k)));
+        token_list_free(&got);
+    }
+    tokenizer_free(t);
+}
+
 static void check_dir(const char *dir, const char *name, const json_t *prompts, int max_len,
                       struct limits lim)
 {
@@ -41,6 +75,7 @@ static void check_dir(const char *dir, const char *name, const json_t *prompts, 
     c.max_model_len = max_len;
     rig_open_path(&r, dir, &c);
     check_golden(name, &r, prompts, lim);
+    check_texts(r.file, name, prompts);
     rig_close(&r);
 }
 
