@@ -59,6 +59,9 @@ static const struct setting table[] = {
      "leaves)"},
     {"kv-cache-dtype", CHOICE, AT(kv_cache_dtype), 0, 0, "auto", "auto|f16|bf16|f32", NULL,
      "type of K and V; auto: f32 for F32 models, else f16"},
+    {"dtype", CHOICE, AT(dtype), 0, 0, "auto", "auto|float32", NULL,
+     "float32: quantised matrices become float32 while loading, activations too: exact, and four "
+     "to eight times as large"},
     {"quantization", CHOICE, AT(quantization), 0, 0, "none",
      "none|q8_0|q6_k|q5_k|q5_1|q5_0|q4_k|q4_1|q4_0", NULL,
      "quantise the float matrices of the model while loading: smaller and faster; the fewer bits, "

@@ -4,6 +4,7 @@
 #include "log.h"
 #include "planner.h"
 #include "weights_quantised.h"
+#include "weights_widened.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -166,9 +167,11 @@ static bool load_model(struct engine *e, const struct model_file *file, struct e
     e->info.spec = *spec;
     if (!planner_context(&e->config, &e->info.spec, &len, err) || !open_backend(e, len, err))
         return false;
-    if (!e->config.quantise)
+    if (!e->config.quantise && !e->config.widen)
         return load_weights(e, weights, len, err);
-    struct weights *view = weights_open_quantised(weights, e->config.quantise_to, e->backend, err);
+    struct weights *view =
+        e->config.widen ? weights_open_widened(weights, e->backend, err)
+                        : weights_open_quantised(weights, e->config.quantise_to, e->backend, err);
     bool ok = view && load_weights(e, view, len, err);
     weights_close(view);
     return ok;

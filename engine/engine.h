@@ -31,6 +31,7 @@ struct engine_config {
     enum dtype kv_dtype;
     bool kv_dtype_auto; /* f32 for F32 models, else f16 */
     bool prefix_caching;
+    bool widen;             /* quantised matrices to float32 while loading */
     bool quantise;          /* float matrices while loading (weights_quantised.h), … */
     enum dtype quantise_to; /* … to this type */
 

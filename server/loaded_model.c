@@ -118,6 +118,9 @@ bool loaded_model_open(struct loaded_model *m, const struct settings *s, void (*
                        void *arg, struct err *e)
 {
     *m = (struct loaded_model){0};
+    if (strcmp(s->dtype, "auto") != 0 && strcmp(s->quantization, "none") != 0)
+        return err_set(e, ERR_INVALID, "--dtype %s and --quantization %s exclude each other",
+                       s->dtype, s->quantization);
     struct model_file *file = model_file_open(s->model, e);
     if (!file)
         return false;
@@ -131,6 +134,7 @@ bool loaded_model_open(struct loaded_model *m, const struct settings *s, void (*
         .kv_dtype = type_of(s->kv_cache_dtype),
         .kv_dtype_auto = !strcmp(s->kv_cache_dtype, "auto"),
         .prefix_caching = s->enable_prefix_caching,
+        .widen = strcmp(s->dtype, "float32") == 0,
         .quantise = strcmp(s->quantization, "none") != 0,
         .quantise_to = type_of(s->quantization),
     };
