@@ -5,7 +5,8 @@
  * first token, over the tokens that were computed.
  * Decode: `batch` requests whose `depth` tokens are in the prefix cache generate together.
  * Measured from the last one's first token to the end.
- * Tokens are random and differ between samples, so that nothing else is found in the cache. */
+ * Tokens are random and differ between samples, so that nothing else is found in the cache. With
+ * --shared-depth the requests of a sample have their `depth` tokens in common. */
 #include "bench_plot.h"
 #include "commands.h"
 #include "svg_plot.h"
@@ -30,14 +31,14 @@ struct bench_options {
     const char *model, *svg;
     struct number_list threads, prompt, generate, depth, batch;
     int64_t repeat;
-    bool json, help, own_depths;
+    bool json, help, own_depths, shared_depth;
 };
 
 struct bench {
     struct engine *engine;
     sem_t news;
     uint64_t rng;
-    bool json;
+    bool json, shared_depth;
     int repeat;
     struct bench_results *results;
 };
@@ -55,6 +56,7 @@ static const char help_text[] =
     "  --generate LIST   generated tokens of a decode test; 0: none (64)\n"
     "  --depth LIST      tokens that are in the cache before (0)\n"
     "  --batch LIST      requests that run together (1)\n"
+    "  --shared-depth    the requests of a batch have these tokens in common, and so their pages\n"
     "  --repeat N        samples of each test (3)\n"
     "  --json            one JSON object a line and sample, instead of the table\n"
     "  --svg FILE        also a picture. Not every combination is measured then, but each depth\n"
@@ -150,6 +152,8 @@ static bool parse_options(struct bench_options *o, int argc, char **argv, struct
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--json") == 0) {
             o->json = true;
+        } else if (strcmp(argv[i], "--shared-depth") == 0) {
+            o->shared_depth = true;
         } else if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             o->help = true;
             return true;
@@ -189,12 +193,12 @@ static int32_t random_id(struct bench *b)
     return (int32_t)(r[0] % (uint32_t)engine_get_info(b->engine)->spec.n_vocab);
 }
 
-/* [batch][n] random tokens. */
-static int32_t *random_prompts(struct bench *b, int batch, int n)
+/* [batch][n] random tokens, of which the first `shared` are the same in every row. */
+static int32_t *random_prompts(struct bench *b, int batch, int n, int shared)
 {
     int32_t *ids = malloc((size_t)batch * (size_t)n * sizeof *ids);
     for (int64_t i = 0; ids && i < (int64_t)batch * n; i++)
-        ids[i] = random_id(b);
+        ids[i] = i >= n && i % n < shared ? ids[i % n] : random_id(b);
     return ids;
 }
 
@@ -286,10 +290,11 @@ static bool sample(struct bench *b, const struct bench_scenario *s, double *spee
 {
     const int total = s->depth + s->prompt > 0 ? s->depth + s->prompt : 1;
     struct request *q[MAX_BATCH] = {NULL};
-    int32_t *ids = random_prompts(b, s->batch, total);
+    int32_t *ids = random_prompts(b, s->batch, total, b->shared_depth ? s->depth : 0);
     if (!ids)
         return err_set(e, ERR_MEMORY, "no memory for %d prompts", s->batch);
-    bool ok = s->depth == 0 || run_batch(b, ids, total, s->depth, 0, q, s->batch, e);
+    const int fill = b->shared_depth ? 1 : s->batch;
+    bool ok = s->depth == 0 || run_batch(b, ids, total, s->depth, 0, q, fill, e);
     free_all(b, q, s->batch);
     ok = ok && run_batch(b, ids, total, total, 1 + s->generate, q, s->batch, e);
     if (ok)
@@ -399,7 +404,10 @@ static bool run_with_threads(const struct bench_options *o, const struct model_f
                              struct bench_results *results, struct err *e)
 {
     const struct engine_config c = config_of(o, threads);
-    struct bench b = {.json = o->json, .repeat = (int)o->repeat, .results = results};
+    struct bench b = {.json = o->json,
+                      .shared_depth = o->shared_depth,
+                      .repeat = (int)o->repeat,
+                      .results = results};
     sem_init(&b.news, 0, 0);
     b.engine = engine_open(&c, m, wake, &b, e);
     bool ok = b.engine;
