@@ -36,6 +36,16 @@ def limits(program, threads, milliseconds):
     return [json.loads(line) for line in text.splitlines()]
 
 
+def version(program):
+    """The first line with a digit that `program --version` prints, or nothing."""
+    try:
+        text = subprocess.run([program, "--version"], timeout=30, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, errors="replace").stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return next((line.strip()[:120] for line in text.splitlines() if any(map(str.isdigit, line))), "")
+
+
 def best_limit(measured, what):
     """The highest limit of a kind ("read", "fma", "int8"), or None."""
     found = [m for m in measured if m["what"] == what]

@@ -74,9 +74,14 @@ class Run:
         self.about = {"program": "tests/bench/peers.py", "preset": args.preset,
                       "date": time.strftime("%Y-%m-%d %H:%M"), "threads": args.threads,
                       "repeat": self.size["repeat"], "server_repeat": self.size["server_repeat"],
+                      "programs": {os.path.basename(path): machine.version(path) for path in self.programs()},
                       "cpu": machine.cpu(), "memory_bytes": machine.memory_bytes(),
                       "load_before": machine.load(), "load_after": machine.load(), "neighbours": 0.0,
                       "limits": [], "warnings": [], "busy": False}
+
+    def programs(self):
+        a = self.args
+        return [p for p in (a.tokend, a.llama_bench, a.llama_batched_bench, a.llama_server) if p]
 
     def warn(self, text):
         self.about["warnings"].append(text)

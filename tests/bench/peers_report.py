@@ -58,15 +58,19 @@ def median(v):
     return statistics.median(v) if v else None
 
 
+def load_line(about):
+    return (f"load average {about['load_before']} before, {about['load_after']} after; other programs used "
+            f"{percent(about['neighbours'])} of the machine; repeats {about['repeat']} "
+            f"(servers {about['server_repeat']})")
+
+
 def head_lines(about):
     """What must be known to read the figures."""
     cpu = about["cpu"]
     simd = [f for f in cpu["flags"] if f.startswith(("avx", "fma", "f16c", "amx", "asimd", "sve", "i8mm"))]
     lines = [f"{about['date']}  {cpu['model'] or 'unknown processor'}, {cpu['cores']} cores "
-             f"({' '.join(simd)}), {about['threads']} threads",
-             f"load average {about['load_before']} before, {about['load_after']} after; other programs used "
-             f"{percent(about['neighbours'])} of the machine; repeats {about['repeat']} "
-             f"(servers {about['server_repeat']})"]
+             f"({' '.join(simd)}), {about['threads']} threads", load_line(about)]
+    lines += [f"{name}: {version}" for name, version in about["programs"].items()]
     for limit in about["limits"]:
         lines.append(f"limit: {limit['what']:5} {number(limit['best']):>7} {limit['unit']:8} {limit['set']}")
     return lines + [f"WARNING: {w}" for w in about["warnings"]]

@@ -7,7 +7,7 @@ from xml.sax.saxutils import escape
 
 import peers_report as report
 
-WIDTH, LABELS, FIGURES, LINE, LEFT = 980, 280, 270, 24, 16
+WIDTH, LABELS, FIGURES, LINE, LEFT = 1040, 280, 330, 24, 16
 STYLE = """
 svg{font:12px system-ui,sans-serif}.bg{fill:#fff}text{fill:#1f2328}.dim{fill:#59636e}
 .h{font-size:15px;font-weight:600}.t{font-weight:600}.e{text-anchor:end}.m{text-anchor:middle}
@@ -58,14 +58,12 @@ def _row(row, axis, y):
         if len(row.ratios()) > 1:
             out.append(f'<path class="s" d="M{axis.x(a[1]):.1f} {y - 4}H{axis.x(a[2]):.1f}"/>')
         out.append(_label(WIDTH - FIGURES + 58, y, f"{a[0]:.1f}×", "t e"))
-    else:
-        share = row.shares()[0]
-        if share is not None:
-            out.append(_label(WIDTH - FIGURES + 58, y, report.percent(share), "e dim"))
     figures = report.number(report.median(row.ours))
     if row.peer:
         figures += " : " + report.number(report.median(row.peer))
-    out.append(_label(WIDTH - FIGURES + 72, y, f"{figures} {row.unit}", "dim"))
+    share = row.shares()[0]
+    figures += f" {row.unit}" + (f" ({report.percent(share)} of limit)" if share is not None else "")
+    out.append(_label(WIDTH - FIGURES + 72, y, figures, "dim"))
     return out
 
 
@@ -93,10 +91,10 @@ def draw(about, rows):
         body += _row(row, axis, y - 6)
     height = y + 20
     title = "tokend against a peer: times better" if compared else "tokend: measured figures"
-    lines = [title, "bar: median of the pairs; line: least to most; figures: tokend : peer"]
-    lines += [w[:150] for w in report.head_lines(about)[:2]]
-    if about["warnings"]:
-        lines[1] += "; THE MACHINE WAS BUSY" if about["busy"] else ""
+    key = "bar: median of the pairs; line: least to most; figures: tokend : peer (tokend's share of the limit)"
+    lines = [title, key if compared else "in brackets: the share of the machine's limit",
+             f"{about['date']}, {about['cpu']['model']}, {about['cpu']['cores']} cores, {about['threads']} threads"
+             + ("; THE MACHINE WAS BUSY" if about["busy"] else ""), report.load_line(about)]
     head = [_label(LEFT, 26, lines[0], "h"), *(_label(LEFT, 30 + 16 * i, t, "dim")
                                               for i, t in enumerate(lines[1:], 1))]
     return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
