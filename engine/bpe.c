@@ -384,8 +384,10 @@ static bool add_apart(const struct bpe_word *w, const char *text, size_t n, stru
         } else if (id < 0) {
             if (!add_character(w->b, part.data, (int32_t)part.len, w->scratch, out))
                 return false;
-        } else if (!token_list_add(out, id)) {
-            return false;
+        } else {
+            w->scratch->after_unknown = false;
+            if (!token_list_add(out, id))
+                return false;
         }
     }
     return true;
@@ -399,11 +401,11 @@ static bool add_symbols(const struct bpe_word *w, int32_t first, struct token_li
         bool ok;
         if (s->id == NO_TOKEN) {
             ok = add_character(b, w->text + i, s->end - i, w->scratch, out);
+        } else if (b->unused && b->unused[s->id]) {
+            ok = add_apart(w, w->text + i, (size_t)(s->end - i), out);
         } else {
             w->scratch->after_unknown = false;
-            ok = b->unused && b->unused[s->id]
-                     ? add_apart(w, w->text + i, (size_t)(s->end - i), out)
-                     : token_list_add(out, s->id);
+            ok = token_list_add(out, s->id);
         }
         if (!ok)
             return false;

@@ -267,6 +267,23 @@ static bool run(const struct normal_step *step, struct normal_scratch *s, struct
     }
 }
 
+/* Does nothing come of the first character? What follows is then not the start of a text. */
+static bool drops_first(const struct normal_step *step, struct normal_scratch *s, struct str text)
+{
+    size_t i = 0, start, end;
+    char out[8];
+    if (text.len == 0)
+        return false;
+    if (step->kind == NORMAL_STRIP_ACCENTS || step->kind == NORMAL_NMT)
+        return map_character(step, utf8_decode(text.data, &i), out) == 0;
+    if (step->kind != NORMAL_REPLACE || step->n_text)
+        return false;
+    if (!step->regex)
+        return str_starts(text, step->pattern);
+    return regex_find(step->regex, s->match, text.data, text.len, 0, &start, &end, NULL) > 0 &&
+           start == 0 && end > 0;
+}
+
 bool normalise(const struct normaliser *n, struct normal_scratch *s, struct str *text, int *where,
                struct err *e)
 {
@@ -283,6 +300,8 @@ bool normalise(const struct normaliser *n, struct normal_scratch *s, struct str 
         }
         if (changes_nothing(step, *text))
             continue;
+        if (*where & TEXT_FIRST && drops_first(step, s, *text))
+            *where &= ~TEXT_FIRST;
         buf_clear(out);
         if (!run(step, s, *text, *where, out, e))
             return false;

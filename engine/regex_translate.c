@@ -2,7 +2,10 @@
 
 #include "utf8.h"
 
-#define WORD "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24B6}-\\x{24E9}"
+/* As Oniguruma has it: of other numbers, those of Latin-1 are in where \w stands alone. */
+#define WORDS "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24B6}-\\x{24E9}"
+#define WORD "[" WORDS "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}]"
+#define NOT_WORD "[^" WORDS "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}]"
 #define HEX "0-9A-Fa-f"
 
 enum { DEPTH = 64 };
@@ -132,10 +135,10 @@ static const struct {
     {'S', "[^" REGEX_SPACES "]", "\\S"},
     {'d', "\\p{Nd}", "\\p{Nd}"},
     {'D', "\\P{Nd}", "\\P{Nd}"},
-    {'w', "[" WORD "]", WORD},
-    {'W', "[^" WORD "]", NULL},
-    {'b', "(?:(?<=[" WORD "])(?![" WORD "])|(?<![" WORD "])(?=[" WORD "]))", "\\x{8}"},
-    {'B', "(?:(?<=[" WORD "])(?=[" WORD "])|(?<![" WORD "])(?![" WORD "]))", NULL},
+    {'w', WORD, WORDS},
+    {'W', NOT_WORD, NULL},
+    {'b', "(?:(?<=" WORD ")(?!" WORD ")|(?<!" WORD ")(?=" WORD "))", "\\x{8}"},
+    {'B', "(?:(?<=" WORD ")(?=" WORD ")|(?<!" WORD ")(?!" WORD "))", NULL},
     {'v', "\\x{B}", "\\x{B}"},
     {'n', "\\n", "\\n"},
     {'r', "\\r", "\\r"},

@@ -244,9 +244,7 @@ static void settle(struct special_matches *m, const char *text, size_t n, enum c
             x.end = spaces_behind(text, n, x.end);
         if (x.flags & SPECIAL_LSTRIP && x.start >= x.end)
             continue; /* all of it went with the one before */
-        x.start = x.start > end ? x.start : end;
-        x.end = x.end > end ? x.end : end;
-        end = x.end;
+        end = x.end;  /* which may lie before the one before took its spaces */
         m->list[kept++] = x;
     }
     m->n = kept;

@@ -49,7 +49,8 @@ struct special_matches { /* zeroed = empty; free with special_matches_free */
     struct special_match *list;
     size_t n, cap;
 };
-/* The matches in text[n], ascending, not overlapping. Spans as in tokenizer_encode. */
+/* The matches in text[n], ascending, not overlapping but for spaces that SPECIAL_RSTRIP takes: the
+ * text goes on behind the last one, wherever that ends. Spans as in tokenizer_encode. */
 bool special_tokens_find(const struct special_tokens *, const char *text, size_t n,
                          enum control_rule, const struct text_span *spans, size_t n_spans,
                          struct special_matches *out, struct err *e);

@@ -132,7 +132,8 @@ static bool encode_part(struct encoding *x, const char *part, size_t n, int wher
         return false;
     for (size_t i = 0; i < m->n; i++) {
         struct special_match at = m->list[i];
-        if (!encode_plain(x, s.data + done, at.start - done, done == 0 && where & TEXT_FIRST) ||
+        size_t between = at.start > done ? at.start - done : 0;
+        if (!encode_plain(x, s.data + done, between, done == 0 && where & TEXT_FIRST) ||
             !add_special(x, &at))
             return false;
         done = at.end;
@@ -148,7 +149,7 @@ static bool encode_matched(struct encoding *x, size_t n)
     bool anew = x->t->starts_anew;
     for (size_t i = 0; i <= x->matches.n; i++) {
         const struct special_match *m = i < x->matches.n ? &x->matches.list[i] : NULL;
-        size_t end = m ? m->start : n;
+        size_t end = !m ? n : m->start > done ? m->start : done;
         bool ends = !m || !anew || m->kind == SPECIAL_CONTROL;
         if ((end > done || (anew && first && !ends)) &&
             !encode_part(x, x->text + done, end - done, first | (ends ? TEXT_LAST : 0)))

@@ -173,6 +173,18 @@ static bool set_unknown(struct json_reading *r, const json_t *model)
     return true;
 }
 
+/* Words may be cut, unless what is left out of one lets its neighbours merge, or one that is a
+ * token is it, which a part of one is not. */
+static bool may_cut(const struct json_reading *r, bool ignore_merges)
+{
+    const struct bpe *bpe = &r->t->bpe;
+    bool says_all = bpe->unknown >= 0;
+    for (int b = 0; b < 256 && !says_all; b++)
+        if (bpe->byte_token[b] < 0)
+            return false;
+    return !r->byte_level && !ignore_merges;
+}
+
 bool json_read_bpe(struct json_reading *r, const json_t *model)
 {
     struct tokenizer *t = r->t;
@@ -195,8 +207,8 @@ bool json_read_bpe(struct json_reading *r, const json_t *model)
     else
         set_characters(r, fallback);
     if (!set_unknown(r, model) || !add_merges(r, model, !r->byte_level && fallback) ||
-        (!r->byte_level && !ignore && !note_joins(r)))
-        return false; /* where a word that is a token is it, a part of one is not */
+        (may_cut(r, ignore) && !note_joins(r)))
+        return false;
     bool *whole = list_whole(r);
     bool ok = whole && bpe_finish(&t->bpe, whole, ignore, r->e);
     free(whole);
