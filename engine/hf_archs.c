@@ -324,12 +324,14 @@ static const struct hf_arch archs[] = {
 };
 enum { N_ARCHS = sizeof archs / sizeof *archs };
 
-/* Further names of the same. The first is Gemma 3 with a vision tower, which is left aside. */
+/* Further names of the same. Vision towers are left aside. */
 static const struct {
     const char *name, *class;
 } aliases[] = {
     {"Gemma3ForConditionalGeneration", "Gemma3ForCausalLM"},
     {"gemma3", "Gemma3ForCausalLM"},
+    {"Mistral3ForConditionalGeneration", "MistralForCausalLM"},
+    {"mistral3", "MistralForCausalLM"},
     {"LLaMAForCausalLM", "LlamaForCausalLM"},
 };
 

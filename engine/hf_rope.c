@@ -87,6 +87,10 @@ static bool read_yarn(const struct rope_reader *r)
     if (y.mscale == 0 && mscale > 0 && mscale_all > 0)
         y.mscale = rope_yarn_mscale(y.factor, mscale) / rope_yarn_mscale(y.factor, mscale_all);
     rope_scale_yarn(r->out, &y);
+    if (y.original * y.factor < 0.99 * r->s->n_ctx_train)
+        log_warn("%s: rope mismatch: %g tokens stretched by %g are less than "
+                 "max_position_embeddings, %d",
+                 r->c->path.text, y.original, y.factor, r->s->n_ctx_train);
     if (y.original * y.factor > r->s->n_ctx_train && y.original * y.factor <= MODEL_MAX_CTX)
         r->s->n_ctx_train = (int)(y.original * y.factor);
     return true;

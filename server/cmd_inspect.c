@@ -38,7 +38,7 @@ int cmd_inspect(int argc, char **argv)
         fprintf(stderr, "tokend inspect: expected a MODEL; see tokend inspect --help\n");
         return 2;
     }
-    log_setup(LOG_ERROR, LOG_TEXT);
+    log_setup(LOG_WARN, LOG_TEXT); /* what readers of files find strange */
     struct model_file *file = model_file_open(path, &e);
     if (!file) {
         fprintf(stderr, "tokend inspect: %s\n", e.msg);

@@ -156,28 +156,30 @@ static void read_clock(struct template_input *in)
 
 /* --- what is rendered --- */
 
-/* The text of a model's own template. */
-static bool read_model_template(const char *path, const char *name, struct buf *out, struct err *e)
+/* The text of a model's own template; with tools, of the one for them, where it has one. */
+static bool read_model_template(const char *path, bool tools, struct buf *out, struct err *e)
 {
     struct model_file *m = model_file_open(path, e);
     if (!m)
         return false;
-    const struct chat_template *t = chat_templates_find(model_file_templates(m), name);
+    const struct chat_templates *all = model_file_templates(m);
+    const struct chat_template *t = tools ? chat_templates_find(all, "tool_use") : NULL;
+    if (!t)
+        t = chat_templates_find(all, "default");
     if (t)
         buf_add(out, t->text, t->len);
     else
-        err_set(e, ERR_NOT_FOUND, "%s: the model has no chat template%s%s", path,
-                strcmp(name, "default") ? " named " : "", strcmp(name, "default") ? name : "");
+        err_set(e, ERR_NOT_FOUND, "%s: the model has no chat template", path);
     model_file_close(m);
     return t;
 }
 
-static struct template *open_template(const struct render_options *o, struct err *e)
+static struct template *open_template(const struct render_options *o, bool tools, struct err *e)
 {
     struct buf text = {0};
     struct template *t = NULL;
     bool ok = o->template ? read_file(o->template, MAX_TEMPLATE, &text, e)
-                          : read_model_template(o->model, "default", &text, e);
+                          : read_model_template(o->model, tools, &text, e);
     if (ok && text.failed)
         err_set(e, ERR_MEMORY, "out of memory");
     else if (ok && !(t = template_parse(text.data ? text.data : "", text.len, e)))
@@ -226,10 +228,11 @@ static bool render(const struct render_options *o, const struct template *t,
 static bool run(const struct render_options *o, struct template_input *in, struct err *e)
 {
     struct rendered out = {0};
-    struct template *t = open_template(o, e);
-    json_t *context = t ? read_context(o->context, e) : NULL;
+    json_t *context = read_context(o->context, e);
+    const bool tools = json_is_array(json_object_get(context, "tools"));
+    struct template *t = context ? open_template(o, tools, e) : NULL;
     in->context = context;
-    bool ok = context && render(o, t, in, &out, e);
+    bool ok = t && render(o, t, in, &out, e);
     if (ok &&
         (fwrite(out.text.data ? out.text.data : "", 1, out.text.len, stdout) != out.text.len ||
          fflush(stdout) != 0))

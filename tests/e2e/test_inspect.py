@@ -131,3 +131,11 @@ def test_a_hub_name_is_looked_up_in_the_cache(tmp_path):
 def test_a_wrong_command_line_is_refused(args):
     run = inspect(*args)
     assert run.returncode == 2 and "inspect --help" in run.stderr
+
+
+def test_a_scaling_that_does_not_reach_the_context_is_warned_of(tmp_path):
+    path = checkpoint(tmp_path, "qwen2")
+    config = json.loads((path / "config.json").read_text())
+    config["max_position_embeddings"] = 4096
+    (path / "config.json").write_text(json.dumps(config))
+    assert "rope mismatch: 32 tokens stretched by 4 are less" in inspect(path).stderr

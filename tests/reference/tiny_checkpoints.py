@@ -31,7 +31,8 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 # name: (class, what config.json says beyond the sizes)
 HF = {
     "llama": ("LlamaForCausalLM", {}),
-    "llama_window": ("MistralForCausalLM", {"sliding_window": 21, "rope_theta": 1e6}),
+    "llama_window": ("Mistral3ForConditionalGeneration", {"sliding_window": 21,
+                                                          "rope_theta": 1e6}),
     "mixtral": ("MixtralForCausalLM", {"num_local_experts": 5, "num_experts_per_tok": 2,
                                        "intermediate_size": 40, "rope_theta": 1e4}),
     "qwen2": ("Qwen2ForCausalLM", {"rope_scaling": YARN, "sliding_window": 9,
@@ -79,7 +80,7 @@ HF = {
     "glm4": ("Glm4ForCausalLM", {"partial_rotary_factor": 0.5}),
 }
 SHARDS = {"llama": 3, "qwen3moe": 2}
-PREFIX = {"gemma3": "language_model.model."}
+PREFIX = {"gemma3": "language_model.model.", "llama_window": "model.language_model."}
 
 # --- names ---
 
@@ -183,7 +184,7 @@ def checkpoint(path, name, r):
         else:
             out[new] = w
     prefix = PREFIX.get(name, "model.")
-    head = prefix.replace("model.", "")
+    head = "language_model." if prefix.startswith("language_model.") else ""
     return {(head if n.startswith("lm_head") else prefix) + n: w for n, w in out.items()}
 
 
@@ -235,8 +236,8 @@ def config_of(name, r):
               "tie_word_embeddings": r.tied, "torch_dtype": "float32", **eps, **more}
     if kind in ("LlamaForCausalLM", "Glm4ForCausalLM", "GptOssForCausalLM"):
         config["attention_bias"] = r.qkv_bias
-    if kind == "Gemma3ForConditionalGeneration":
-        config = {"text_config": config, "model_type": "gemma3"}
+    if kind.endswith("ForConditionalGeneration"):
+        config = {"text_config": config, "vision_config": {}}
     return {"architectures": [kind], **config}
 
 
@@ -423,8 +424,38 @@ def write_seed(folder, name, mxfp4=False):
         f.write(json.dumps(config).encode() + b"\0" + safetensors(tensors))
 
 
+def write_packed_seed(folder, method, rng):
+    """A llama of one layer and width 8 with any numbers."""
+    n, layer = 8, "model.layers.0."
+    tensors = {"model.embed_tokens.weight": rng.standard_normal((3, n)).astype(np.float32),
+               "lm_head.weight": rng.standard_normal((3, n)).astype(np.float32)}
+    for norm in ("model.norm", layer + "input_layernorm", layer + "post_attention_layernorm"):
+        tensors[norm + ".weight"] = np.ones(n, np.float32)
+    for part in ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+                 "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"):
+        stem = layer + part
+        if method == "fp8":
+            data = rng.integers(0, 120, (n, n), dtype=np.uint8)
+            tensors[stem + ".weight"] = data.view(F8_TYPE)
+            tensors[stem + ".weight_scale"] = np.ones((n, 1), np.float32)
+            continue
+        shape = (n, 1) if method == "awq" else (1, n)
+        tensors[stem + ".qweight"] = rng.integers(0, 2 ** 31, shape, dtype=np.int32)
+        tensors[stem + ".qzeros"] = rng.integers(0, 2 ** 31, (1, 1), dtype=np.int32)
+        tensors[stem + ".scales"] = np.ones((1, n), np.float16)
+        if method == "gptq":
+            tensors[stem + ".g_idx"] = np.zeros(n, np.int32)
+    config = {"model_type": "llama", "hidden_size": n, "num_attention_heads": 1, "vocab_size": 3,
+              "num_hidden_layers": 1, "intermediate_size": n,
+              "quantization_config": {"quant_method": method, "bits": 4, "group_size": n}}
+    with open(os.path.join(folder, "llama_" + method), "wb") as f:
+        f.write(json.dumps(config).encode() + b"\0" + safetensors(tensors))
+
+
 def write_seeds(folder):
     os.makedirs(folder, exist_ok=True)
+    for method in ("awq", "fp8", "gptq"):
+        write_packed_seed(folder, method, np.random.default_rng(1))
     for name in SEEDS:
         write_seed(folder, name)
     write_seed(folder, "gptoss", mxfp4=True)

@@ -1,0 +1,92 @@
+"""A Hugging Face directory is served: its tokenizer, templates, ends and sampling defaults."""
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tokend import PROGRAM, Tokend
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "reference"))
+import tiny_checkpoints  # noqa: E402
+
+SPECIAL = ["<s>", "</s>", "<|user|>", "<|assistant|>"]
+# Printable ASCII, a token a character; a space is "Ġ" to byte-level tokenizers.
+VOCAB = [chr(c) for c in range(33, 127)] + ["\u0120"]
+TEMPLATE = ("{{ bos_token }}{% for m in messages %}<|user|>{{ m.content }}{% endfor %}"
+            "{% if add_generation_prompt %}<|assistant|>{% endif %}")
+
+
+def ids(text):
+    return [VOCAB.index("\u0120" if c == " " else c) for c in text]
+
+
+def tokenizer():
+    added = [{"id": len(VOCAB) + i, "content": t, "special": True, "normalized": False,
+              "lstrip": False, "rstrip": False, "single_word": False}
+             for i, t in enumerate(SPECIAL)]
+    return {"version": "1.0", "added_tokens": added, "normalizer": None, "post_processor": None,
+            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
+            "decoder": {"type": "ByteLevel"},
+            "model": {"type": "BPE", "vocab": {t: i for i, t in enumerate(VOCAB)}, "merges": []}}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    tiny_checkpoints.make(tmp_path, "llama", 1)
+    write(tmp_path / "llama", "tokenizer.json", tokenizer())
+    write(tmp_path / "llama", "tokenizer_config.json",
+          {"bos_token": "<s>", "eos_token": {"content": "</s>"}, "chat_template": TEMPLATE})
+    return tmp_path / "llama"
+
+
+def write(folder, name, value):
+    (folder / name).write_text(json.dumps(value))
+
+
+def complete(server, **body):
+    r = server.http.post("/v1/completions", json={"prompt": ids("a b"), "max_tokens": 8, **body})
+    assert r.status_code == 200, r.text
+    return r.json()["choices"][0]
+
+
+def test_a_chat_goes_through_its_template_and_tokenizer(folder):
+    with Tokend(model=str(folder)) as server:
+        assert server.name == "llama"
+        r = server.http.post("/v1/chat/completions", json={
+            "messages": [{"role": "user", "content": "a <s> b"}], "max_tokens": 1,
+            "temperature": 0, "return_token_ids": True})
+        n = len(VOCAB)
+        assert r.json()["prompt_token_ids"] == [n, n + 2, *ids("a <s> b"), n + 3]
+
+
+def test_its_ends_end_an_answer(folder):
+    with Tokend(model=str(folder)) as server:
+        first = complete(server, temperature=0, return_token_ids=True)
+        assert first["finish_reason"] == "length"
+    write(folder, "generation_config.json", {"eos_token_id": [90, first["token_ids"][2]]})
+    with Tokend(model=str(folder)) as server:
+        again = complete(server, temperature=0, return_token_ids=True)
+        assert again["finish_reason"] == "stop"
+        assert len(again["token_ids"]) == 1 + first["token_ids"].index(first["token_ids"][2])
+
+
+def test_its_sampling_defaults_are_the_servers(folder):
+    write(folder, "generation_config.json", {"top_k": 1, "temperature": 0.9})
+
+    def answers(*flags):
+        with Tokend(*flags, model=str(folder)) as server:
+            return {complete(server, max_tokens=24)["text"] for _ in range(4)}
+    assert len(answers()) == 1
+    assert len(answers("--generation-config", "none")) > 1
+
+
+@pytest.mark.parametrize("tools, prompt", [(None, "plain"), ([{"type": "function"}], "tools")])
+def test_render_takes_the_template_that_is_for_tools(folder, tmp_path, tools, prompt):
+    write(folder, "tokenizer_config.json", {"chat_template": [
+        {"name": "default", "template": "plain"}, {"name": "tool_use", "template": "tools"}]})
+    write(tmp_path, "context.json", {"messages": [], "tools": tools})
+    run = subprocess.run([PROGRAM, "render", "--model", folder, "--context",
+                          tmp_path / "context.json"], capture_output=True, text=True, timeout=60)
+    assert (run.returncode, run.stdout) == (0, prompt), run.stderr
