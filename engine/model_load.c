@@ -166,6 +166,19 @@ static struct weight *load_head_norm(struct loader *l, int layer, const char *pa
     return NULL;
 }
 
+/* Where one tensor has queries, keys and values, these are all that it has: slices of a longer one
+ * would be other rows than the file means. */
+static void check_fused(struct loader *l, int i, const char *kind, int64_t outputs)
+{
+    const struct tensor_name name = name_of(i, "attn_qkv", kind);
+    const bool bias = strcmp(kind, "bias") == 0;
+    struct weight_view v;
+    if (!l->ok || !weights_has(l->weights, name.text))
+        return;
+    find(l, name.text, -1, bias ? 1 : outputs, bias ? outputs : l->m->spec.n_embd, &v);
+    weight_view_free(&v);
+}
+
 static void load_attention(struct loader *l, struct layer *y, int i)
 {
     static const char *const part[3] = {"attn_q", "attn_k", "attn_v"};
@@ -173,6 +186,9 @@ static void load_attention(struct loader *l, struct layer *y, int i)
     const int64_t q = (int64_t)s->n_heads * s->head_dim, kv = (int64_t)s->n_kv_heads * s->head_dim;
     if (s->pre_norms)
         y->attn_norm = load_norm(l, i, "attn_norm", 1);
+    check_fused(l, i, "weight", q + 2 * kv);
+    if (s->qkv_bias)
+        check_fused(l, i, "bias", q + 2 * kv);
     for (int k = 0; k < 3; k++) {
         const int64_t rows = k == 0 ? q : kv;
         y->qkv[k] = load_matrix(l, name_of(i, part[k], "weight").text, rows, s->n_embd);
@@ -230,21 +246,26 @@ static void load_mlp(struct loader *l, struct mlp *p, int i, const struct mlp_na
     p->down_bias = load_bias(l, biases, i, n->down, s->n_embd);
 }
 
-/* The matrices of one kind of all experts: to[n_experts]. */
-static enum weight_class load_expert_matrices(struct loader *l, int i, const char *part,
-                                              int64_t rows, int64_t cols, bool widened,
-                                              struct weight **to)
+/* The matrices of one kind of all experts: to[n_experts]. They read one buffer, so they must be of
+ * one class, *class, which the first decides where it is N_CLASSES. */
+static void load_expert_matrices(struct loader *l, int i, const char *part, int64_t rows,
+                                 int64_t cols, bool widened, enum weight_class *class,
+                                 struct weight **to)
 {
     const struct tensor_name name = name_of(i, part, "weight");
-    enum weight_class class = CLASS_FLOAT;
     for (int x = 0; x < l->m->spec.n_experts && l->ok; x++) {
         struct weight_view v;
         if (find_matrix(l, name.text, x, rows, cols, &v) && widened)
             widen(l, &v, 1);
-        class = class_of(v.dtype);
+        if (*class == N_CLASSES)
+            *class = class_of(v.dtype);
+        if (l->ok && class_of(v.dtype) != *class)
+            l->ok = err_set(l->e, ERR_UNSUPPORTED,
+                            "tensor %s is of type %s, expected a type that is %squantised, as the "
+                            "experts of its layer before it are",
+                            v.what, dtype_info(v.dtype)->name, *class == CLASS_FLOAT ? "not " : "");
         to[x] = give(l, &v);
     }
-    return class;
 }
 
 /* [n_experts][width] as a matrix, which the backend reads by row. */
@@ -261,6 +282,8 @@ static struct moe *scratch_of(struct loader *l, const struct experts *x, enum we
 {
     struct model *m = l->m;
     const struct model_spec *s = &m->spec;
+    if (!l->ok)
+        return NULL;
     struct moe **scratch = &m->moe[x->in][down];
     const struct moe_config c = {
         .n_experts = s->n_experts,
@@ -272,7 +295,7 @@ static struct moe *scratch_of(struct loader *l, const struct experts *x, enum we
         .gate = x->layer.gate[0],
         .down = x->layer.down[0],
     };
-    if (l->ok && !*scratch)
+    if (!*scratch)
         l->ok = (*scratch = m->backend->ops->moe_new(m->backend, &c, l->e));
     return *scratch;
 }
@@ -285,6 +308,7 @@ static void load_experts(struct loader *l, struct layer *y, int i)
     struct experts *x = &y->experts;
     const int n = s->n_experts, n_ff = s->n_ff_expert;
     const bool widened = mixes_classes(l, i, &names);
+    enum weight_class down = N_CLASSES;
     x->of = calloc(3 * (size_t)n, sizeof(struct weight *));
     if (!x->of) {
         l->ok = err_set(l->e, ERR_MEMORY, "no memory for %d experts", n);
@@ -292,10 +316,10 @@ static void load_experts(struct loader *l, struct layer *y, int i)
     }
     x->router = load_float(l, name_of(i, "ffn_gate_inp", "weight").text, n, s->n_embd);
     x->router_bias = load_bias(l, s->router_bias, i, "ffn_gate_inp", n);
-    x->in = load_expert_matrices(l, i, names.gate, n_ff, s->n_embd, widened, x->of);
-    load_expert_matrices(l, i, names.up, n_ff, s->n_embd, widened, x->of + n);
-    const enum weight_class down =
-        load_expert_matrices(l, i, names.down, s->n_embd, n_ff, false, x->of + 2 * n);
+    x->in = N_CLASSES;
+    load_expert_matrices(l, i, names.gate, n_ff, s->n_embd, widened, &x->in, x->of);
+    load_expert_matrices(l, i, names.up, n_ff, s->n_embd, widened, &x->in, x->of + n);
+    load_expert_matrices(l, i, names.down, s->n_embd, n_ff, false, &down, x->of + 2 * n);
     x->layer = (struct moe_layer){
         .gate = (const struct weight *const *)x->of,
         .up = (const struct weight *const *)x->of + n,

@@ -1,9 +1,8 @@
 /* A model file may say anything about its tensors: it is refused with a message or it runs. */
 #include "model_rig.h"
+#include "variant_build.h"
 
 #include "test.h"
-
-#include "variant_build.h"
 
 enum { N_TYPES = 44 }; /* ggml's numbers and some that mean nothing */
 
@@ -254,9 +253,49 @@ static void odd_sizes_run_or_are_refused(void **state)
     }
 }
 
+/* --- what only whole models show --- */
+
+static bool variant_runs(struct variant v, struct err *e)
+{
+    build_variant(&v);
+    build_file(&v.b);
+    fill_model(&v.b);
+    const bool ok = model_rig_run(v.b.file.data, v.b.file.len, e);
+    build_free(&v.b);
+    return ok;
+}
+
+static void experts_in_tensors_of_their_own_are_of_one_class(void **state)
+{
+    struct err e;
+    const struct variant v = {.arch = "llama", .experts = true, .times = 4, .apart = true};
+    struct variant all = v, first = v, others = v;
+    assert_true(variant_runs(v, &e));
+    all.type = all.first_type = 8;
+    assert_true(variant_runs(all, &e));
+    first.first_type = 8;
+    assert_false(variant_runs(first, &e));
+    assert_contains(e.msg, "tensor blk.0.ffn_gate.1.weight is of type F32, expected a type that is "
+                           "quantised");
+    others.type = 8;
+    assert_false(variant_runs(others, &e));
+    assert_contains(e.msg, "tensor blk.0.ffn_gate.1.weight is of type Q8_0, expected a type that "
+                           "is not quantised");
+}
+
+static void a_fused_tensor_with_rows_too_many_is_refused(void **state)
+{
+    struct err e;
+    assert_true(variant_runs((struct variant){.arch = "phi3", .fused = 1}, &e));
+    assert_false(variant_runs((struct variant){.arch = "phi3", .fused = 2}, &e));
+    assert_contains(e.msg, "tensor blk.0.attn_qkv.weight has the dims [24, 49], expected [24, 48]");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(experts_in_tensors_of_their_own_are_of_one_class),
+        cmocka_unit_test(a_fused_tensor_with_rows_too_many_is_refused),
         cmocka_unit_test(a_tiny_model_runs_with_matrices_of_every_type),
         cmocka_unit_test(a_quantised_norm_or_bias_is_refused_by_name),
         cmocka_unit_test(a_norm_of_the_widest_blocks_is_refused),

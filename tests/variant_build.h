@@ -16,6 +16,9 @@ struct variant {
     bool experts;           /* of an architecture that may have them */
     uint32_t times;         /* all widths so many times the usual; 0: once */
     uint32_t type;          /* ggml's, of matrices: 0 (F32) or 8 (Q8_0) */
+    bool apart;             /* experts in tensors of their own: blk.0.ffn_gate.3.weight */
+    uint32_t first_type;    /* then, of the first expert's gate and up: as type */
+    uint32_t fused;         /* q, k and v in one tensor; 2: that has a row too many */
 };
 
 static inline uint32_t wide(const struct variant *v, uint32_t n)
@@ -141,9 +144,13 @@ static inline void build_attention(struct variant *v, int i)
     const struct variant_kind *k = kind_of(v);
     if (!k->no_pre_norms)
         std_norm(v, i, "attn_norm");
-    std_part(v, i, "attn_q.weight", wide(v, 24), wide(v, 24), 0);
-    std_part(v, i, "attn_k.weight", wide(v, 24), wide(v, 12), 0);
-    std_part(v, i, "attn_v.weight", wide(v, 24), wide(v, 12), 0);
+    if (v->fused) {
+        std_part(v, i, "attn_qkv.weight", wide(v, 24), wide(v, 48) + v->fused - 1, 0);
+    } else {
+        std_part(v, i, "attn_q.weight", wide(v, 24), wide(v, 24), 0);
+        std_part(v, i, "attn_k.weight", wide(v, 24), wide(v, 12), 0);
+        std_part(v, i, "attn_v.weight", wide(v, 24), wide(v, 12), 0);
+    }
     std_part(v, i, "attn_output.weight", wide(v, 24), wide(v, 24), 0);
     if (k->head_norms || k->wide_norms) {
         std_part(v, i, "attn_q_norm.weight", wide(v, k->wide_norms ? 24 : 6), 0, 0);
@@ -155,13 +162,33 @@ static inline void build_attention(struct variant *v, int i)
         std_part(v, i, "post_attention_norm.weight", wide(v, 24), 0, 0);
 }
 
+static inline void build_apart(struct variant *v, int i)
+{
+    const uint32_t type = v->type;
+    for (int x = 0; x < 4; x++) {
+        char name[32];
+        v->type = x == 0 ? v->first_type : type;
+        snprintf(name, sizeof name, "ffn_gate.%d.weight", x);
+        std_part(v, i, name, wide(v, 24), wide(v, 8), 0);
+        snprintf(name, sizeof name, "ffn_up.%d.weight", x);
+        std_part(v, i, name, wide(v, 24), wide(v, 8), 0);
+        v->type = type;
+        snprintf(name, sizeof name, "ffn_down.%d.weight", x);
+        std_part(v, i, name, wide(v, 8), wide(v, 24), 0);
+    }
+}
+
 static inline void build_experts(struct variant *v, int i)
 {
     const struct variant_kind *k = kind_of(v);
     std_part(v, i, "ffn_gate_inp.weight", wide(v, 24), 4, 0);
-    std_part(v, i, "ffn_gate_exps.weight", wide(v, 24), wide(v, 8), 4);
-    std_part(v, i, "ffn_up_exps.weight", wide(v, 24), wide(v, 8), 4);
-    std_part(v, i, "ffn_down_exps.weight", wide(v, 8), wide(v, 24), 4);
+    if (v->apart) {
+        build_apart(v, i);
+    } else {
+        std_part(v, i, "ffn_gate_exps.weight", wide(v, 24), wide(v, 8), 4);
+        std_part(v, i, "ffn_up_exps.weight", wide(v, 24), wide(v, 8), 4);
+        std_part(v, i, "ffn_down_exps.weight", wide(v, 8), wide(v, 24), 4);
+    }
     if (k->expert_biases) {
         std_part(v, i, "ffn_gate_inp.bias", 4, 0, 0);
         std_part(v, i, "ffn_gate_exps.bias", wide(v, 8), 4, 0);

@@ -10,10 +10,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 enum {
     N_KINDS = 5,
     N_LLAMAS = 2 * N_KINDS,
-    N_SEEDS = N_LLAMAS + N_VARIANT_KINDS,
+    N_APART = N_LLAMAS + N_VARIANT_KINDS,
+    N_SEEDS = N_APART + 1,
     MAX_CHANGES = 64
 };
-/* Every type of matrix, without and with biases; then every architecture. */
+/* Every type of matrix, without and with biases; then every architecture; then experts in tensors
+ * of their own, quantised. */
 static struct gguf_build seeds[N_SEEDS];
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
@@ -33,6 +35,11 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
         fill_model(&v.b);
         seeds[N_LLAMAS + i] = v.b;
     }
+    struct variant v = {.experts = true, .times = 4, .apart = true, .type = 8, .first_type = 8};
+    build_variant(&v);
+    build_file(&v.b);
+    fill_model(&v.b);
+    seeds[N_APART] = v.b;
     return 0;
 }
 
