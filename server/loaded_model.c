@@ -70,7 +70,8 @@ static bool open_tokenizer(struct loaded_model *m, const struct model_file *file
     m->tokenizer = model_file_tokenizer(file, &why);
     if (m->tokenizer)
         return true;
-    if (why.code != ERR_UNSUPPORTED) {
+    const bool none = why.code == ERR_NOT_FOUND && !model_file_gguf(file);
+    if (why.code != ERR_UNSUPPORTED && !none) {
         *e = why;
         return err_prefix(e, "tokenizer");
     }

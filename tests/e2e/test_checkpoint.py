@@ -90,3 +90,27 @@ def test_render_takes_the_template_that_is_for_tools(folder, tmp_path, tools, pr
     run = subprocess.run([PROGRAM, "render", "--model", folder, "--context",
                           tmp_path / "context.json"], capture_output=True, text=True, timeout=60)
     assert (run.returncode, run.stdout) == (0, prompt), run.stderr
+
+
+def test_without_a_tokenizer_prompts_are_ids(folder):
+    (folder / "tokenizer.json").unlink()
+    with Tokend(model=str(folder)) as server:
+        assert "prompts must be token ids" in server.output()
+        assert complete(server)["finish_reason"] == "length"
+
+
+@pytest.mark.parametrize("name", ["int4_awq", "fp8_rows"])
+def test_packed_checkpoints_are_exact_as_float32(tmp_path, name):
+    tiny_checkpoints.make_packed(tmp_path, name, 1)
+    golden = json.loads((tmp_path / name / "golden.json").read_text())["prompts"][1]
+    with Tokend("--dtype", "float32", model=str(tmp_path / name)) as server:
+        got = complete(server, prompt=golden["ids"], max_tokens=1, temperature=0, logprobs=5,
+                       return_tokens_as_token_ids=True)
+    want = {f"token_id:{i}": logit - golden["logsumexp"] for i, logit in golden["top"][:5]}
+    assert got["logprobs"]["top_logprobs"][0] == pytest.approx(want, abs=1e-3)
+
+
+def test_dtype_and_quantization_exclude_each_other(folder):
+    run = subprocess.run([PROGRAM, "serve", folder, "--dtype", "float32", "--quantization", "q8_0"],
+                         capture_output=True, text=True, timeout=60)
+    assert run.returncode == 1 and "exclude each other" in run.stdout + run.stderr
