@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "repack_fast.h"
+
 size_t repack_panel_bytes(enum dtype t, int64_t cols)
 {
     if (dtype_is_quantised(t))
@@ -203,10 +205,14 @@ static void f8_row(enum dtype t, uint8_t *to, int r, const uint8_t *from, int64_
 void repack_panel(const struct weight *w, int panel, enum dtype t, const void *src)
 {
     uint8_t *to = w->data + (size_t)panel * w->panel_bytes;
-    size_t row_bytes = dtype_row_bytes(t, w->cols);
-    int64_t row = (int64_t)panel * PANEL;
-    for (int r = 0; r < PANEL && row < w->rows; r++, row++) {
-        const uint8_t *from = (const uint8_t *)src + row * row_bytes;
+    const size_t row_bytes = dtype_row_bytes(t, w->cols);
+    const int64_t row = (int64_t)panel * PANEL, left = w->rows - row;
+    const struct file_rows rows = {(const uint8_t *)src + (size_t)row * row_bytes, row_bytes,
+                                   left < PANEL ? (int)left : PANEL, w->cols};
+    if (repack_fast(t, to, &rows))
+        return;
+    for (int r = 0; r < rows.n; r++) {
+        const uint8_t *from = rows.data + (size_t)r * row_bytes;
         if (dtype_is_quantised(t))
             pack_row(t, to, r, from, w->cols);
         else if (panel_type(t) != t)
