@@ -51,6 +51,26 @@ bool file_map_open(struct file_map *m, const char *path, const char *expected, s
     return ok;
 }
 
+static uintptr_t page_bytes(void)
+{
+    return (uintptr_t)sysconf(_SC_PAGESIZE);
+}
+
+void file_map_want(const void *at, size_t bytes)
+{
+    const uintptr_t page = page_bytes(), from = (uintptr_t)at / page * page;
+    madvise((void *)from, (uintptr_t)at + bytes - from, MADV_WILLNEED);
+}
+
+/* Whole pages only: the neighbours of a part may still be wanted. */
+void file_map_forget(const void *at, size_t bytes)
+{
+    const uintptr_t page = page_bytes(), from = ((uintptr_t)at + page - 1) / page * page;
+    const uintptr_t end = ((uintptr_t)at + bytes) / page * page;
+    if (end > from)
+        madvise((void *)from, end - from, MADV_DONTNEED);
+}
+
 void file_map_close(struct file_map *m)
 {
     if (m->bytes)

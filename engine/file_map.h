@@ -17,6 +17,11 @@ struct file_map {
 bool file_map_open(struct file_map *, const char *path, const char *expected, struct err *e);
 void file_map_close(struct file_map *); /* a zeroed one is fine */
 
+/* A part of some mapping will be read soon, from front to back: reading from the disk starts. */
+void file_map_want(const void *at, size_t bytes);
+/* It will not be read again soon: this process lets go of its pages, the page cache keeps them. */
+void file_map_forget(const void *at, size_t bytes);
+
 /* A path for messages: the tail of a long one. */
 struct file_shown {
     char text[128];

@@ -50,6 +50,7 @@ struct gguf_tensor {
     int n_dims;
     int64_t dims[4]; /* ggml's order: dims[0] is the row length */
     const void *data;
+    bool mapped;            /* data is a file's mapping */
     uint64_t offset, bytes; /* in the file; bytes is 0 when the type's blocks are unknown */
 };
 

@@ -327,9 +327,11 @@ static bool place_tensors(struct reader *r, struct gguf *g)
         return false;
     uint64_t pad = (alignment - r->at % alignment) % alignment;
     uint64_t data_start = pad > r->size - r->at ? r->size : r->at + pad;
-    for (uint64_t i = 0; i < g->n_tensors; i++)
+    for (uint64_t i = 0; i < g->n_tensors; i++) {
         if (!place_tensor(r, i, &g->tensors[i], data_start, alignment))
             return false;
+        g->tensors[i].mapped = g->map.bytes;
+    }
     return true;
 }
 

@@ -200,6 +200,7 @@ static bool read_tensors(struct safetensors *s, const unsigned char *data, uint6
         if (!read_type(entry, t, e) || !read_shape(entry, t, e) ||
             !read_place(entry, room, data, t, e))
             return false;
+        t->mapped = s->map.bytes;
         s->n++;
     }
     qsort(s->tensors, s->n, sizeof *s->tensors, by_offset);

@@ -26,6 +26,7 @@ struct st_tensor {
     int64_t dims[SAFETENSORS_MAX_DIMS]; /* the last is the row length; 1 beyond n_dims */
     const void *data;
     uint64_t bytes;
+    bool mapped; /* data is a file's mapping */
 };
 
 struct safetensors;

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "file_map.h"
 #include "weights_impl.h"
 
 bool weights_has(const struct weights *w, const char *name)
@@ -13,14 +14,19 @@ bool weights_get(const struct weights *w, const char *name, int expert, int64_t 
                  struct weight_view *out, struct err *e)
 {
     *out = (struct weight_view){0};
-    if (w->kind->get(w, name, expert, rows, cols, out, e))
+    if (w->kind->get(w, name, expert, rows, cols, out, e)) {
+        if (out->mapped.at && !out->owned)
+            file_map_want(out->mapped.at, out->mapped.bytes);
         return true;
+    }
     weight_view_free(out);
     return false;
 }
 
 void weight_view_free(struct weight_view *v)
 {
+    if (v->mapped.at)
+        file_map_forget(v->mapped.at, v->mapped.bytes);
     free(v->owned);
     *v = (struct weight_view){0};
 }

@@ -18,7 +18,11 @@ struct weight_view {
     int64_t rows, cols;
     const void *data; /* in the file's mapping, or owned */
     void *owned;      /* what had to be rearranged, or NULL */
-    char what[160];   /* the file's own name of it, for messages */
+    struct {
+        const void *at; /* NULL: none */
+        size_t bytes;
+    } mapped;       /* the part of a file's mapping that it was made of */
+    char what[160]; /* the file's own name of it, for messages */
 };
 
 bool weights_has(const struct weights *, const char *name);
@@ -30,7 +34,8 @@ bool weights_has(const struct weights *, const char *name);
  * weights. */
 bool weights_get(const struct weights *, const char *name, int expert, int64_t rows, int64_t cols,
                  struct weight_view *out, struct err *e);
-void weight_view_free(struct weight_view *); /* a zeroed one is fine */
+/* The file's pages count no longer as this process's memory. A zeroed one is fine. */
+void weight_view_free(struct weight_view *);
 
 /* The type that weights_get would give; false: no such tensor, or not of a type that we know. */
 bool weights_dtype(const struct weights *, const char *name, enum dtype *out);

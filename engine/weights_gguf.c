@@ -172,6 +172,10 @@ static bool get(const struct weights *w, const char *name, int expert, int64_t r
     out->cols = cols;
     out->data = (const char *)p.t->data + (size_t)row * dtype_row_bytes(p.t->dtype, cols) +
                 dtype_row_bytes(p.t->dtype, elem);
+    if (p.t->mapped) {
+        out->mapped.at = out->data;
+        out->mapped.bytes = dtype_row_bytes(out->dtype, cols) * (size_t)rows;
+    }
     snprintf(out->what, sizeof out->what, "%s", gguf_show(p.t->name).text);
     return true;
 }

@@ -91,12 +91,22 @@ static const char *bytes_of_tensor(const struct query *q)
     return q->src.t->data;
 }
 
+/* Notes which n elements of the file the view is made of. */
+static void made_of(const struct query *q, const void *at, int64_t n)
+{
+    if (!q->src.t->mapped)
+        return;
+    q->out->mapped.at = at;
+    q->out->mapped.bytes = (size_t)n * ((size_t)q->src.t->bits / 8);
+}
+
 /* The view begins `elem` elements into the tensor. */
 static bool point_at(const struct query *q, int64_t elem)
 {
     if (!set_type(q))
         return false;
     q->out->data = bytes_of_tensor(q) + elem * (q->src.t->bits / 8);
+    made_of(q, q->out->data, q->rows * q->cols);
     return true;
 }
 
@@ -162,6 +172,7 @@ static bool view_transposed(const struct query *q)
         !own(q, (size_t)q->rows * (size_t)q->cols * elem))
         return false;
     const char *src = bytes_of_tensor(q) + (size_t)(q->expert * q->cols * stride) * elem;
+    made_of(q, src, q->cols * stride);
     transpose(q->out->owned, src + (size_t)q->src.slot * elem, q->rows, q->cols, stride, step,
               elem);
     return true;
@@ -173,6 +184,7 @@ static bool view_pairs(const struct query *q)
     if (!has_matrix(q, q->rows, 2 * q->cols) || !set_type(q) ||
         !own(q, (size_t)q->rows * (size_t)q->cols * elem))
         return false;
+    made_of(q, bytes_of_tensor(q), 2 * q->rows * q->cols);
     for (int64_t i = 0; i < q->rows * q->cols; i++)
         memcpy((char *)q->out->owned + (size_t)i * elem,
                bytes_of_tensor(q) + (size_t)(2 * i + q->src.slot) * elem, elem);
