@@ -74,6 +74,10 @@ static const struct setting table[] = {
      "Jinja chat template to use instead of the model's"},
     {"generation-config", CHOICE, AT(generation_config), 0, 0, "auto", "auto|none", NULL,
      "sampling defaults of requests; auto: the model's generation_config.json"},
+    {"repack-cache", TEXT, AT(repack_cache), 0, 0, NULL, NULL, "beside|DIR",
+     "keep the weights as the processor wants them in a file beside the model, or in DIR: as large "
+     "as the model, written in the background by the first start, mapped by the next ones, which "
+     "are ready sooner (default: none)"},
     {"device", CHOICE, AT(device), 0, 0, "auto", "auto|cpu", NULL, "what runs the model"},
     {"threads", INTEGER, AT(threads), 1, 1024, NULL, NULL, "N",
      "threads that compute (default: all cores that it may use)"},

@@ -38,6 +38,8 @@ struct settings {
     const char *chat_template; /* NULL: the model's; else a file */
     const char *generation_config;
 
+    const char *repack_cache; /* NULL: none; "beside", or a directory */
+
     const char *device;
     int64_t threads; /* 0: automatic */
 

@@ -3,6 +3,7 @@
 
 #include "log.h"
 #include "planner.h"
+#include "repack_cache.h"
 #include "weights_quantised.h"
 #include "weights_widened.h"
 
@@ -50,12 +51,19 @@ static bool check_config(const struct engine_config *c, struct err *e)
     return true;
 }
 
-static bool open_backend(struct engine *e, int max_len, struct err *err)
+static bool open_backend(struct engine *e, const struct model_file *file, int max_len,
+                         struct err *err)
 {
     const struct engine_config *c = &e->config;
     e->max_pages = (max_len + c->block_size - 1) / c->block_size;
     e->max_logits = c->max_num_seqs;
+    char *cache = NULL;
+    if (c->repack_cache && model_file_path(file) &&
+        !(cache = repack_cache_path(c->repack_cache, model_file_path(file), err)))
+        return false;
     const struct backend_config bc = {
+        .repack_cache = cache,
+        .model = cache ? model_file_identity(file) : 0,
         .threads = c->threads,
         .max_rows = c->max_num_batched_tokens,
         .max_seqs = c->max_num_seqs,
@@ -63,6 +71,7 @@ static bool open_backend(struct engine *e, int max_len, struct err *err)
         .max_logits = e->max_logits,
     };
     e->backend = (c->open_backend ? c->open_backend : backend_cpu_open)(&bc, err);
+    free(cache);
     if (!e->backend)
         return false;
     snprintf(e->backend_name, sizeof e->backend_name, "%s: %s", e->backend->ops->name,
@@ -165,7 +174,7 @@ static bool load_model(struct engine *e, const struct model_file *file, struct e
     if (!weights)
         return false;
     e->info.spec = *spec;
-    if (!planner_context(&e->config, &e->info.spec, &len, err) || !open_backend(e, len, err))
+    if (!planner_context(&e->config, &e->info.spec, &len, err) || !open_backend(e, file, len, err))
         return false;
     if (!e->config.quantise && !e->config.widen)
         return load_weights(e, weights, len, err);

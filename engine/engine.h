@@ -31,9 +31,10 @@ struct engine_config {
     enum dtype kv_dtype;
     bool kv_dtype_auto; /* f32 for F32 models, else f16 */
     bool prefix_caching;
-    bool widen;             /* quantised matrices to float32 while loading */
-    bool quantise;          /* float matrices while loading (weights_quantised.h), … */
-    enum dtype quantise_to; /* … to this type */
+    const char *repack_cache; /* "beside" or a directory (repack_cache.h); NULL: none */
+    bool widen;               /* quantised matrices to float32 while loading */
+    bool quantise;            /* float matrices while loading (weights_quantised.h), … */
+    enum dtype quantise_to;   /* … to this type */
 
     /* Opens the device; NULL: backend_cpu_open. */
     struct backend *(*open_backend)(const struct backend_config *, struct err *e);

@@ -18,6 +18,19 @@ struct file_shown file_map_shown(const char *path)
     return s;
 }
 
+uint64_t file_map_join(uint64_t identity, uint64_t more)
+{
+    identity = (identity ^ more) * 0x9E3779B97F4A7C15u; /* odd: no two give the same */
+    return identity << 29 | identity >> 35;
+}
+
+static uint64_t identity_of(const struct stat *st)
+{
+    uint64_t id = file_map_join((uint64_t)st->st_size, (uint64_t)st->st_ino);
+    id = file_map_join(id, (uint64_t)st->st_mtim.tv_sec);
+    return file_map_join(id, (uint64_t)st->st_mtim.tv_nsec);
+}
+
 static bool map_fd(struct file_map *m, int fd, const char *path, const char *expected,
                    struct err *e)
 {
@@ -37,6 +50,7 @@ static bool map_fd(struct file_map *m, int fd, const char *path, const char *exp
         return err_errno(e, "cannot map %s", shown.text);
     m->bytes = bytes;
     m->size = (uint64_t)st.st_size;
+    m->identity = identity_of(&st);
     return true;
 }
 
@@ -54,12 +68,6 @@ bool file_map_open(struct file_map *m, const char *path, const char *expected, s
 static uintptr_t page_bytes(void)
 {
     return (uintptr_t)sysconf(_SC_PAGESIZE);
-}
-
-void file_map_want(const void *at, size_t bytes)
-{
-    const uintptr_t page = page_bytes(), from = (uintptr_t)at / page * page;
-    madvise((void *)from, (uintptr_t)at + bytes - from, MADV_WILLNEED);
 }
 
 /* Whole pages only: the neighbours of a part may still be wanted. */

@@ -50,6 +50,14 @@ struct gguf *gguf_open_memory(const void *bytes, size_t n, struct err *e)
     return parse_or_close(g, e);
 }
 
+uint64_t gguf_identity(const struct gguf *g)
+{
+    uint64_t id = g->map.identity;
+    for (int i = 0; i < g->n_parts; i++)
+        id = file_map_join(id, g->parts[i]->map.identity);
+    return id;
+}
+
 void gguf_close(struct gguf *g)
 {
     if (!g)

@@ -57,6 +57,8 @@ struct gguf_tensor {
 struct gguf *gguf_open(const char *path, struct err *e);
 /* As gguf_open, of bytes in memory, which must outlive it (tests, fuzzers). */
 struct gguf *gguf_open_memory(const void *bytes, size_t n, struct err *e);
+/* Of its file and all parts: another one, or this one after a change, has another. */
+uint64_t gguf_identity(const struct gguf *);
 void gguf_close(struct gguf *); /* NULL is fine */
 
 /* A model that is split over files NAME-00001-of-0000N.gguf: opens the others beside the first,

@@ -238,6 +238,11 @@ const struct weights *hf_dir_weights(const struct hf_dir *d, struct err *e)
     return hf_dir_spec(d, e) ? d->weights : NULL;
 }
 
+uint64_t hf_dir_identity(const struct hf_dir *d)
+{
+    return d->shards ? hf_shards_identity(d->shards) : 0;
+}
+
 const struct generation_defaults *hf_dir_defaults(const struct hf_dir *d)
 {
     return &d->defaults;

@@ -17,6 +17,7 @@ void hf_dir_close(struct hf_dir *); /* NULL is fine */
 /* NULL and *e: not a model that we compute, and why. */
 const struct model_spec *hf_dir_spec(const struct hf_dir *, struct err *e);
 const struct weights *hf_dir_weights(const struct hf_dir *, struct err *e);
+uint64_t hf_dir_identity(const struct hf_dir *);
 const struct generation_defaults *hf_dir_defaults(const struct hf_dir *);
 /* NULL: they could not be opened. */
 const struct hf_shards *hf_dir_shards(const struct hf_dir *);

@@ -268,6 +268,14 @@ void hf_shards_close(struct hf_shards *s)
     free(s);
 }
 
+uint64_t hf_shards_identity(const struct hf_shards *s)
+{
+    uint64_t id = s->n_files;
+    for (size_t i = 0; i < s->n_files; i++)
+        id = file_map_join(id, safetensors_identity(s->files[i]));
+    return id;
+}
+
 size_t hf_shards_n_files(const struct hf_shards *s)
 {
     return s->n_files;

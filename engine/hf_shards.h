@@ -14,6 +14,8 @@ struct hf_shards *hf_shards_open(const char *dir, struct err *e);
 struct hf_shards *hf_shards_open_memory(const void *bytes, size_t n, struct err *e);
 void hf_shards_close(struct hf_shards *); /* NULL is fine */
 
+/* Of all files together: others, or these after a change, have another. */
+uint64_t hf_shards_identity(const struct hf_shards *);
 size_t hf_shards_n_files(const struct hf_shards *);
 size_t hf_shards_n(const struct hf_shards *);
 const struct st_tensor *hf_shards_at(const struct hf_shards *, size_t i); /* by name */

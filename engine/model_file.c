@@ -108,6 +108,11 @@ const struct weights *model_file_weights(const struct model_file *f, struct err 
     return f->hf ? hf_dir_weights(f->hf, e) : f->weights;
 }
 
+uint64_t model_file_identity(const struct model_file *f)
+{
+    return f->hf ? hf_dir_identity(f->hf) : gguf_identity(f->gguf);
+}
+
 const struct gguf *model_file_gguf(const struct model_file *f)
 {
     return f->gguf;

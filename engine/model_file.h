@@ -25,6 +25,9 @@ const char *model_file_path(const struct model_file *);
 /* The GGUF file, or NULL: it is none. */
 const struct gguf *model_file_gguf(const struct model_file *);
 
+/* Of its weights' files: others, or these after a change, have another. */
+uint64_t model_file_identity(const struct model_file *);
+
 /* NULL and *e: not a model that we compute, and why. */
 const struct model_spec *model_file_spec(const struct model_file *, struct err *e);
 const struct weights *model_file_weights(const struct model_file *, struct err *e);

@@ -295,6 +295,11 @@ void safetensors_close(struct safetensors *s)
     free(s);
 }
 
+uint64_t safetensors_identity(const struct safetensors *s)
+{
+    return s->map.identity;
+}
+
 const char *safetensors_path(const struct safetensors *s)
 {
     return s->path;

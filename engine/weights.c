@@ -14,11 +14,8 @@ bool weights_get(const struct weights *w, const char *name, int expert, int64_t 
                  struct weight_view *out, struct err *e)
 {
     *out = (struct weight_view){0};
-    if (w->kind->get(w, name, expert, rows, cols, out, e)) {
-        if (out->mapped.at && !out->owned)
-            file_map_want(out->mapped.at, out->mapped.bytes);
+    if (w->kind->get(w, name, expert, rows, cols, out, e))
         return true;
-    }
     weight_view_free(out);
     return false;
 }

@@ -38,6 +38,10 @@ struct backend_config {
     int max_logits; /* most rows of a step whose logits are wanted */
     size_t attention_partials; /* CPU: bytes for partial results of attention; 0: 32 MiB. More is
                                   taken where one row needs more, less where all need less */
+    /* CPU: the file in which packed weights are kept for the next open; NULL: in none. `model` is a
+     * number that another model's files, or these after a change, do not have. */
+    const char *repack_cache;
+    uint64_t model;
 };
 
 /* One sequence's share of a step: rows [row, row + n_rows) are its tokens at positions
@@ -171,6 +175,8 @@ struct backend_ops {
      * likes. The source may be unmapped afterwards. NULL and *e when it cannot. */
     struct weight *(*weight_load)(struct backend *, enum dtype, int64_t rows, int64_t cols,
                                   const void *src, struct err *e);
+    /* No more will be loaded. */
+    void (*weights_loaded)(struct backend *);
     /* An activation buffer of `width` values a row for max_rows rows (max_logits if
      * `logit_rows`). `reader` says what a linear will multiply it with (NULL: none, plain
      * float32, the form that rope, attention and residual adds work on); the producing

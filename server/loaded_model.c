@@ -136,6 +136,7 @@ bool loaded_model_open(struct loaded_model *m, const struct settings *s, void (*
         .kv_dtype_auto = !strcmp(s->kv_cache_dtype, "auto"),
         .prefix_caching = s->enable_prefix_caching,
         .widen = strcmp(s->dtype, "float32") == 0,
+        .repack_cache = s->repack_cache,
         .quantise = strcmp(s->quantization, "none") != 0,
         .quantise_to = type_of(s->quantization),
     };

@@ -5,9 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "backend.h"
 #include "moe.h"
+#include "packing.h"
 #include "record.h"
 #include "repack.h"
 #include "step.h"
@@ -33,6 +36,13 @@ static void repack_one(void *arg, int panel)
     repack_panel(job->w, panel, job->type, job->src);
 }
 
+/* Reading of a mapped file from the disk starts; of other memory, this does nothing. */
+static void will_read(const void *src, size_t bytes)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)src / page * page;
+    madvise((void *)from, (uintptr_t)src + bytes - from, MADV_WILLNEED);
+}
+
 static bool check_matrix(enum dtype t, int64_t rows, int64_t cols, struct err *e)
 {
     if ((unsigned)t >= DTYPE_COUNT)
@@ -48,16 +58,45 @@ static bool check_matrix(enum dtype t, int64_t rows, int64_t cols, struct err *e
     return true;
 }
 
-static bool load_vector(struct cpu_backend *b, struct weight *w, enum dtype type, const void *src,
-                        struct err *e)
+/* Fills w from the file's matrix: a vector as float32, anything else in panels. */
+static bool pack(struct cpu_backend *b, struct weight *w, enum dtype type, const void *src,
+                 size_t bytes, struct err *e)
 {
-    w->panels = 1;
-    /* A whole panel more than is read, for kernels that load 16 at a time */
-    size_t n = ((size_t)w->cols + PANEL - 1) / PANEL * PANEL;
-    w->vector = blocks_pack(&b->blocks, n, sizeof(float), "weights", &b->memory.weights, e);
-    if (w->vector)
-        dtype_to_f32(type, src, w->vector, w->cols);
-    return w->vector != NULL;
+    void *data = blocks_pack(&b->blocks, 1, bytes, "weights", &b->memory.weights, e);
+    if (!data)
+        return false;
+    if (w->panel_bytes == 0) {
+        dtype_to_f32(type, src, w->vector = data, w->cols);
+        return true;
+    }
+    w->data = data;
+    will_read(src, dtype_row_bytes(type, w->cols) * (size_t)w->rows);
+    struct repack_job job = {w, type, src};
+    team_for(b->team, repack_one, &job, w->panels);
+    return true;
+}
+
+/* As pack, or from the repack cache, whose bytes nobody writes. */
+static bool fill(struct cpu_backend *b, struct weight *w, enum dtype type, const void *src,
+                 size_t bytes, struct err *e)
+{
+    if (!b->packing)
+        return pack(b, w, type, src, bytes, e);
+    const size_t src_bytes = dtype_row_bytes(type, w->cols) * (size_t)w->rows;
+    struct packed_weight p = {type, w->rows, w->cols, packed_sample(src, src_bytes), NULL, bytes};
+    p.data = packing_find(b->packing, &p, b->team);
+    if (p.data) {
+        b->memory.weights += bytes;
+        if (w->panel_bytes)
+            w->data = (void *)p.data;
+        else
+            w->vector = (void *)p.data;
+    } else if (pack(b, w, type, src, bytes, e)) {
+        p.data = w->panel_bytes ? (const void *)w->data : w->vector;
+    }
+    if (p.data)
+        packing_note(b->packing, &p);
+    return p.data;
 }
 
 static struct weight *weight_load(struct backend *base, enum dtype type, int64_t rows, int64_t cols,
@@ -70,17 +109,24 @@ static struct weight *weight_load(struct backend *base, enum dtype type, int64_t
     if (!w)
         return NULL;
     *w = (struct weight){.type = panel_type(type), .rows = rows, .cols = cols};
-    if (rows == 1 && !dtype_is_quantised(type))
-        return load_vector(b, w, type, src, e) ? w : NULL;
     w->panels = (int)((rows + PANEL - 1) / PANEL);
-    w->panel_bytes = repack_panel_bytes(w->type, cols);
-    w->data = blocks_pack(&b->blocks, (size_t)w->panels, w->panel_bytes, "weights",
-                          &b->memory.weights, e);
-    if (!w->data)
-        return NULL;
-    struct repack_job job = {w, type, src};
-    team_for(b->team, repack_one, &job, w->panels);
-    return w;
+    /* Of a vector a whole panel more than is read, for kernels that load 16 at a time */
+    size_t bytes = ((size_t)cols + PANEL - 1) / PANEL * PANEL * sizeof(float);
+    if (rows > 1 || dtype_is_quantised(type)) {
+        w->panel_bytes = repack_panel_bytes(w->type, cols);
+        if (__builtin_mul_overflow((size_t)w->panels, w->panel_bytes, &bytes)) {
+            err_set(e, ERR_MEMORY, "a matrix of %lld x %lld: too large", (long long)rows,
+                    (long long)cols);
+            return NULL;
+        }
+    }
+    return fill(b, w, type, src, bytes, e) ? w : NULL;
+}
+
+static void weights_loaded(struct backend *base)
+{
+    if (cpu(base)->packing)
+        packing_done(cpu(base)->packing);
 }
 
 /* --- activations --- */
@@ -338,6 +384,7 @@ static void close_cpu(struct backend *base)
     struct cpu_backend *b = cpu(base);
     if (!b)
         return;
+    packing_close(b->packing);
     team_free(b->team);
     blocks_free(&b->blocks);
     free(b);
@@ -360,6 +407,7 @@ static const struct backend_ops ops = {
     .memory = memory,
     .describe = describe,
     .weight_load = weight_load,
+    .weights_loaded = weights_loaded,
     .activation_new = activation_new,
     .moe_new = moe_new,
     .rope_new = rope_new,
@@ -426,6 +474,14 @@ static bool take_inputs(struct cpu_backend *b, struct err *e)
     return grow_plan(b, 0, e);
 }
 
+static bool open_packing(struct cpu_backend *b, struct err *e)
+{
+    const struct packed_key key = {PACKED_LAYOUT, b->config.model};
+    const char *path = b->config.repack_cache;
+    b->config.repack_cache = NULL; /* the caller's */
+    return !path || (b->packing = packing_open(path, &key, e));
+}
+
 struct backend *backend_cpu_open(const struct backend_config *config, struct err *e)
 {
     const struct kernels *k = kernels_choose(e);
@@ -440,7 +496,7 @@ struct backend *backend_cpu_open(const struct backend_config *config, struct err
     b->config = *config;
     b->kernels = k;
     b->team = team_new(config->threads, e);
-    if (!b->team || !take_inputs(b, e)) {
+    if (!b->team || !take_inputs(b, e) || !open_packing(b, e)) {
         close_cpu(&b->base);
         return NULL;
     }

@@ -108,6 +108,7 @@ struct cpu_backend {
     struct team *team;
     struct blocks blocks;
     struct backend_memory memory;
+    struct packing *packing; /* NULL: no repack cache */
     char description[64];
     struct step_inputs inputs;
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How long a server takes to start, and what memory it takes.
 
-    start.py MODEL [--program build/tokend] [--repeat 3] [--threads 2] [-- FLAG OF SERVE...]
+    start.py MODEL [--program build/tokend] [--repeat 3] [--threads 2] [--linger 0] [-- FLAG OF SERVE...]
 
 From exec to /health's 200 and to the first token of a completion, the processor time until then
 (which a busy machine changes little), memory at its peak and after the first token, beside the
@@ -68,6 +68,7 @@ def start_once(a):
             first = time.monotonic() - begin
             assert status == 200, reply
             memory = status_of(p.pid)
+            time.sleep(a.linger)
         finally:
             if p.poll() is None:
                 p.terminate()
@@ -89,6 +90,8 @@ def main():
     p.add_argument("--program", default="build/tokend")
     p.add_argument("--repeat", type=int, default=3)
     p.add_argument("--threads", type=int, default=2)
+    p.add_argument("--linger", type=float, default=0,
+                   help="seconds before it is stopped: time to write a repack cache")
     own, _, flags = "\0".join(sys.argv[1:]).partition("\0--\0")
     a = p.parse_args(own.split("\0"))
     a.flags = flags.split("\0") if flags else []

@@ -1,0 +1,156 @@
+/* Writing a file of packed weights: under another name, from front to back, then renamed. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "packed_form.h"
+
+/* Large aligned pieces: the page cache then holds the file in huge pages, where it can. */
+#define PIECE ((size_t)2 * PACKED_ALIGN)
+
+struct writer {
+    int fd;
+    const atomic_bool *stop;
+    uint64_t at;     /* of the file, where `piece` goes */
+    uint8_t *piece;  /* [PIECE] */
+    size_t in_piece; /* bytes of it that are filled */
+    struct err *e;
+};
+
+static bool flush(struct writer *w)
+{
+    if (atomic_load(w->stop))
+        return err_set(w->e, ERR_LIMIT, "told to stop");
+    for (size_t done = 0; done < w->in_piece;) {
+        const ssize_t k = pwrite(w->fd, w->piece + done, w->in_piece - done, (off_t)(w->at + done));
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k <= 0)
+            return err_errno(w->e, "cannot write it");
+        done += (size_t)k;
+    }
+    w->at += w->in_piece;
+    w->in_piece = 0;
+    return true;
+}
+
+/* data NULL: zeros */
+static bool put(struct writer *w, const uint8_t *data, uint64_t n)
+{
+    while (n > 0) {
+        const size_t room = PIECE - w->in_piece, k = n < room ? (size_t)n : room;
+        if (data)
+            memcpy(w->piece + w->in_piece, data, k);
+        else
+            memset(w->piece + w->in_piece, 0, k);
+        w->in_piece += k;
+        data = data ? data + k : NULL;
+        n -= k;
+        if (w->in_piece == PIECE && !flush(w))
+            return false;
+    }
+    return true;
+}
+
+static bool hash_weight(const struct packed_weight *w, uint64_t *out)
+{
+    const size_t n = packed_n_chunks(w->bytes);
+    uint64_t *hashes = malloc((n ? n : 1) * sizeof *hashes);
+    if (!hashes)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        hashes[i] = packed_chunk_hash(w->data, w->bytes, i);
+    *out = packed_hash(hashes, n * sizeof *hashes);
+    free(hashes);
+    return true;
+}
+
+static void layout_table(struct packed_header *h, struct packed_entry *table,
+                         const struct packed_weight *weights)
+{
+    uint64_t at = h->data_at;
+    for (uint64_t i = 0; i < h->n; i++) {
+        const struct packed_weight *w = &weights[i];
+        table[i] =
+            (struct packed_entry){(uint64_t)w->type, w->rows, w->cols, w->source, at, w->bytes, 0};
+        at = packed_round_up(at + w->bytes, 64);
+    }
+    h->file_bytes = at;
+}
+
+/* The data first; header and table, which have the hashes, last. */
+static bool write_all(struct writer *w, struct packed_header *h, struct packed_entry *table,
+                      const struct packed_weight *weights)
+{
+    w->at = h->data_at;
+    for (uint64_t i = 0; i < h->n; i++) {
+        const uint64_t end = i + 1 < h->n ? table[i + 1].at : h->file_bytes;
+        if (!hash_weight(&weights[i], &table[i].hash))
+            return err_set(w->e, ERR_MEMORY, "no memory to write it");
+        if (!put(w, weights[i].data, weights[i].bytes) ||
+            !put(w, NULL, end - table[i].at - table[i].bytes))
+            return false;
+    }
+    if (!flush(w))
+        return false;
+    h->table_hash = packed_hash(table, h->n * sizeof *table);
+    h->hash = packed_hash(h, offsetof(struct packed_header, hash));
+    w->at = 0;
+    return put(w, (const uint8_t *)h, sizeof *h) &&
+           put(w, (const uint8_t *)table, h->n * sizeof *table) && flush(w);
+}
+
+/* Says that the disk is full before gigabytes are written. */
+static bool reserve(int fd, uint64_t bytes, struct err *e)
+{
+    if (fallocate(fd, 0, 0, (off_t)bytes) == 0 || (errno != ENOSPC && errno != EDQUOT))
+        return ftruncate(fd, (off_t)bytes) == 0 || err_errno(e, "cannot write it");
+    return err_errno(e, "cannot write %llu bytes", (unsigned long long)bytes);
+}
+
+static bool write_fd(int fd, const struct packed_key *key, const struct packed_weight *weights,
+                     size_t n, const atomic_bool *stop, struct err *e)
+{
+    struct packed_header h = {.order = PACKED_ORDER,
+                              .entry_bytes = sizeof(struct packed_entry),
+                              .model = key->model,
+                              .n = n};
+    memcpy(h.magic, PACKED_MAGIC, sizeof h.magic);
+    snprintf(h.layout, sizeof h.layout, "%s", key->layout);
+    h.data_at = packed_round_up(sizeof h + n * sizeof(struct packed_entry), PACKED_ALIGN);
+    struct packed_entry *table = calloc(n ? n : 1, sizeof *table);
+    struct writer w = {.fd = fd, .stop = stop, .piece = aligned_alloc(64, PIECE), .e = e};
+    bool ok = table && w.piece ? true : err_set(e, ERR_MEMORY, "no memory to write it");
+    if (ok) {
+        layout_table(&h, table, weights);
+        ok = reserve(fd, h.file_bytes, e) && write_all(&w, &h, table, weights) &&
+             (fdatasync(fd) == 0 || err_errno(e, "cannot write it"));
+    }
+    free(w.piece);
+    free(table);
+    return ok;
+}
+
+bool packed_write(const char *path, const struct packed_key *key,
+                  const struct packed_weight *weights, size_t n, const atomic_bool *stop,
+                  struct err *e)
+{
+    char part[4096];
+    const int len = snprintf(part, sizeof part, "%s.%ld.part", path, (long)getpid());
+    if (len < 0 || (size_t)len >= sizeof part)
+        return err_set(e, ERR_LIMIT, "its path is too long");
+    unlink(part); /* of a process that had our number and was killed */
+    const int fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return err_errno(e, "cannot make it");
+    bool ok = write_fd(fd, key, weights, n, stop, e);
+    close(fd);
+    if (ok && rename(part, path) != 0)
+        ok = err_errno(e, "cannot name it");
+    if (!ok)
+        unlink(part);
+    return ok;
+}
