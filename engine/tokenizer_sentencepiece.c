@@ -161,6 +161,21 @@ static bool check_piece(struct reading *r, int32_t i)
     return true;
 }
 
+static bool check_names(struct reading *r)
+{
+    struct string_table names = {0};
+    bool ok = string_table_init(&names, r->t->names, r->n) || tokenizer_oom(r->e, r->n);
+    for (int32_t i = 0; ok && i < r->t->n_vocab; i++) {
+        struct str name = r->t->names[i];
+        int32_t before = string_table_find(&names, name.data, name.len);
+        if (before >= 0)
+            ok = err_set(r->e, ERR_INVALID, "pieces %d and %d have one text", before, i);
+        string_table_add(&names, i);
+    }
+    string_table_free(&names);
+    return ok;
+}
+
 static bool read_pieces(struct reading *r, struct str message)
 {
     struct proto_field f;
@@ -179,7 +194,9 @@ static bool read_pieces(struct reading *r, struct str message)
     for (int32_t k = 0; k < r->t->n_vocab; k++)
         if (!check_piece(r, k))
             return false;
-    return r->unknown >= 0 || err_set(r->e, ERR_INVALID, "no piece is the unknown one");
+    if (r->unknown < 0)
+        return err_set(r->e, ERR_INVALID, "no piece is the unknown one");
+    return check_names(r);
 }
 
 static bool make_normaliser(struct reading *r)
