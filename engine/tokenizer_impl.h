@@ -86,7 +86,9 @@ struct tokenizer *tokenizer_open_json(const struct json_t *root, const struct js
 /* Takes from tokenizer_config.json which tokens open and close a text. */
 bool tokenizer_apply_config(struct tokenizer *, const struct json_t *config, struct err *e);
 struct tokenizer *tokenizer_open_tekken(const struct json_t *root, struct err *e);
-struct tokenizer *tokenizer_open_sentencepiece(const void *bytes, size_t n, struct err *e);
+/* Of `config` only tokens behind the file's pieces. */
+struct tokenizer *tokenizer_open_sentencepiece(const void *bytes, size_t n,
+                                               const struct json_t *config, struct err *e);
 struct tokenizer *tokenizer_open_tiktoken(const void *bytes, size_t n, const char *encoding,
                                           struct err *e);
 

@@ -88,7 +88,7 @@ static struct tokenizer *open_bytes(const struct file_map *m, const char *path,
         return tokenizer_open_tiktoken(m->bytes, m->size, encoding, e);
     if (is_json(m))
         return open_json(m, path, config, e);
-    return tokenizer_open_sentencepiece(m->bytes, m->size, e);
+    return tokenizer_open_sentencepiece(m->bytes, m->size, config, e);
 }
 
 static struct tokenizer *open_file(const char *path, const char *encoding, const json_t *config,

@@ -1,5 +1,6 @@
 /* SentencePiece's .model files: a protocol buffer with pieces, how it was trained, and how text
  * is normalised. */
+#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -20,15 +21,16 @@ enum {
 };
 enum { NORMALIZER_MAP = 2, NORMALIZER_PREFIX = 3, NORMALIZER_ONE_SPACE = 4, NORMALIZER_ESCAPE = 5 };
 enum { UNIGRAM = 1, BPE = 2, WORD = 3, CHAR = 4 };
-enum { NORMAL = 1, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE };
+enum { ADDED, NORMAL = 1, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE };
 
 enum { MOST_IDS = 16 << 20, LONGEST_SURFACE = SAY_MORE };
 
 struct reading {
     struct tokenizer *t;
-    size_t n;
-    float *scores;  /* [n] */
-    uint8_t *types; /* [n] */
+    const json_t *added; /* tokenizer_config.json's tokens by id, or NULL */
+    size_t n_pieces, n;  /* those of the file; with those */
+    float *scores;       /* [n] */
+    uint8_t *types;      /* [n] */
     bool *makes, *unused;
     uint64_t model_type;
     bool bytes, as_suffix, dummy_prefix, one_space, escape;
@@ -99,13 +101,13 @@ static bool read_specs(struct reading *r, struct str message)
                                                    : true;
         if (!ok)
             return false;
-        r->n += f.number == MODEL_PIECE;
+        r->n_pieces += f.number == MODEL_PIECE;
     }
     if (found < 0)
         return false;
-    if (r->n == 0 || r->n > MOST_IDS)
+    if (r->n_pieces == 0 || r->n_pieces > MOST_IDS)
         return err_set(r->e, ERR_INVALID, "a SentencePiece model of %zu pieces: expected 1 to %d",
-                       r->n, MOST_IDS);
+                       r->n_pieces, MOST_IDS);
     if (r->model_type != UNIGRAM && r->model_type != BPE)
         return err_set(r->e, ERR_UNSUPPORTED,
                        "a SentencePiece model of type %s: we have unigram "
@@ -165,7 +167,7 @@ static bool check_names(struct reading *r)
 {
     struct string_table names = {0};
     bool ok = string_table_init(&names, r->t->names, r->n) || tokenizer_oom(r->e, r->n);
-    for (int32_t i = 0; ok && i < r->t->n_vocab; i++) {
+    for (int32_t i = 0; ok && (size_t)i < r->n_pieces; i++) {
         struct str name = r->t->names[i];
         int32_t before = string_table_find(&names, name.data, name.len);
         if (before >= 0)
@@ -174,6 +176,42 @@ static bool check_names(struct reading *r)
     }
     string_table_free(&names);
     return ok;
+}
+
+/* Ids behind the file's pieces. */
+static bool count_added(struct reading *r)
+{
+    enum { MOST_ADDED = 1 << 16 };
+    const char *key;
+    json_t *v;
+    r->n = r->n_pieces;
+    json_object_foreach((json_t *)r->added, key, v)
+    {
+        long long id = atoll(key);
+        if (id < 0 || (size_t)id >= r->n_pieces + MOST_ADDED)
+            return err_set(r->e, ERR_LIMIT,
+                           "added_tokens_decoder: \"%.40s\" for a model of %zu "
+                           "pieces",
+                           key, r->n_pieces);
+        r->n = (size_t)id >= r->n ? (size_t)id + 1 : r->n;
+    }
+    return true;
+}
+
+static void add_added(struct reading *r)
+{
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)r->added, key, v)
+    {
+        const json_t *content = json_object_get(v, "content");
+        size_t id = (size_t)atoll(key);
+        if (id < r->n_pieces || !json_is_string(content))
+            continue; /* a piece that is there keeps its own ways */
+        r->t->names[id] = (struct str){json_string_value(content), json_string_length(content)};
+        r->t->kinds[id] =
+            json_is_true(json_object_get(v, "special")) ? SPECIAL_CONTROL : SPECIAL_MARKER;
+    }
 }
 
 static bool read_pieces(struct reading *r, struct str message)
@@ -188,10 +226,11 @@ static bool read_pieces(struct reading *r, struct str message)
         return tokenizer_oom(r->e, r->n);
     if (!tokenizer_alloc(r->t, r->n, r->e))
         return false;
-    while (i < r->n && proto_next(&message, &f, r->e) > 0)
+    while (i < r->n_pieces && proto_next(&message, &f, r->e) > 0)
         if (f.number == MODEL_PIECE && f.wire == PROTO_BYTES && !read_piece(r, i++, f.bytes))
             return false;
-    for (int32_t k = 0; k < r->t->n_vocab; k++)
+    add_added(r);
+    for (int32_t k = 0; (size_t)k < r->n_pieces; k++)
         if (!check_piece(r, k))
             return false;
     if (r->unknown < 0)
@@ -240,7 +279,7 @@ static struct special_tokens *list_special(struct reading *r, enum special_kind 
 static int64_t say(void *user, int32_t id, char *out)
 {
     struct reading *r = user;
-    if (r->types[id] == CONTROL)
+    if (r->types[id] == CONTROL || r->types[id] == ADDED)
         return -1;
     if (r->types[id] == UNKNOWN) {
         memcpy(out, r->unk_surface.data, r->unk_surface.len);
@@ -323,7 +362,7 @@ static bool fill(struct reading *r, struct str message)
 {
     struct tokenizer *t = r->t;
     bool bpe;
-    if (!read_specs(r, message) || !read_pieces(r, message))
+    if (!read_specs(r, message) || !count_added(r) || !read_pieces(r, message))
         return false;
     if (r->unk_surface.len > LONGEST_SURFACE)
         return err_set(r->e, ERR_LIMIT, "unk_surface has %zu bytes: at most %d", r->unk_surface.len,
@@ -344,9 +383,11 @@ static bool fill(struct reading *r, struct str message)
     return true;
 }
 
-struct tokenizer *tokenizer_open_sentencepiece(const void *bytes, size_t n, struct err *e)
+struct tokenizer *tokenizer_open_sentencepiece(const void *bytes, size_t n, const json_t *config,
+                                               struct err *e)
 {
     struct reading r = {.t = tokenizer_new(e),
+                        .added = json_object_get(config, "added_tokens_decoder"),
                         .model_type = UNIGRAM,
                         .dummy_prefix = true,
                         .one_space = true,

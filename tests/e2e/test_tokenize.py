@@ -201,6 +201,19 @@ def test_a_sentencepiece_model_gives_the_ids_of_the_library(i, tmp_path):
     compare(path, lines, [reference.encode(t) for t in lines], "--no-parse-special")
 
 
+def test_a_directory_with_a_sentencepiece_model_has_the_settings_tokens_too(tmp_path):
+    rng = random.Random(f"{SEED} directory")
+    model = random_sentencepiece(rng)
+    (tmp_path / "tokenizer.model").write_bytes(model)
+    n = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "tokenizer.model")).get_piece_size()
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(
+        {"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "<|end|>",
+         "added_tokens_decoder": {str(n + 1): {"content": "<|end|>", "special": True}}}))
+    bos = tokenize(tmp_path, [""])[0]
+    assert len(bos) == 1
+    assert tokenize(tmp_path, ["<|end|><s>"]) == [bos + [n + 1] + bos]
+
+
 def test_ranks_give_the_ids_of_tiktoken(tmp_path):
     rng = random.Random(f"{SEED} ranks")
     tokens = [bytes([b]) for b in range(256)]
