@@ -72,7 +72,7 @@ struct request {
     int n_prompt;
     int n_choices;
     int priority;
-    uint64_t cache_salt; /* 0: none */
+    uint64_t cache_salt; /* 0: none; equal numbers must mean equal salts */
     struct sampling_params params;
     void *user;
 

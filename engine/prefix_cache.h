@@ -28,7 +28,7 @@ enum { PREFIX_NONE = -1, PREFIX_ROOT = 0 };
 /* Two requests share pages only if their keys are equal. */
 struct prefix_key {
     int32_t adapter; /* -1: none */
-    uint64_t salt;   /* 0: none; else a hash of the request's cache_salt */
+    uint64_t salt;   /* 0: none; else the number of the request's cache_salt */
 };
 
 static inline bool prefix_key_equal(struct prefix_key a, struct prefix_key b)

@@ -44,14 +44,9 @@ struct api *api_open(uv_loop_t *loop, const struct api_config *config, struct er
         return NULL;
     }
     struct api *api = calloc(1, sizeof *api);
-    if (!api || !copy_names(api, config->model_names)) {
+    if (!api || !copy_names(api, config->model_names) || !(api->salts = cache_salts_new())) {
         api_free(api);
         err_set(e, ERR_MEMORY, "out of memory");
-        return NULL;
-    }
-    if (uv_random(NULL, NULL, &api->salt_key, sizeof api->salt_key, 0, NULL) != 0) {
-        api_free(api);
-        err_set(e, ERR_IO, "no random bytes for the API's key");
         return NULL;
     }
     api->loop = loop;
@@ -72,6 +67,7 @@ void api_free(struct api *api)
     for (int i = 0; api->names && i < api->n_names; i++)
         free(api->names[i]);
     free(api->names);
+    cache_salts_free(api->salts);
     buf_free(&api->scratch);
     free(api);
 }

@@ -1,5 +1,5 @@
-/* api_state.h: what the files of the API share. Loop thread only, but `model`, `defaults` and `salt_key`,
- * which are immutable once set and read by text workers too. */
+/* api_state.h: what the files of the API share. Loop thread only, but `model` and `defaults`, which
+ * are immutable once set and read by text workers too, and `salts`, which has a lock. */
 #ifndef TOKEND_API_STATE_H
 #define TOKEND_API_STATE_H
 
@@ -23,7 +23,7 @@ struct api {
     char **names; /* [n_names], NULL-terminated */
     int n_names;
     int64_t created;
-    struct siphash_key salt_key; /* of hashed cache salts; never changes */
+    struct cache_salts *salts;
     bool has_seed;
     uint64_t seed;
     uint64_t n_seeded;

@@ -59,7 +59,7 @@ bool completions_read(struct call *c, bool chat)
         return false;
     struct params_limits limits = {.n_vocab = c->api->model.n_vocab,
                                    .defaults = &c->api->defaults,
-                                   .salt_key = c->api->salt_key};
+                                   .salts = c->api->salts};
     char unknown[200];
     c->input.chat = chat;
     params_unknown(body, unknown, sizeof unknown);

@@ -198,10 +198,11 @@ static bool read_salt(const json_t *body, const struct params_limits *lim, struc
     size_t n = json_string_length(field(body, "cache_salt"));
     if (n == 0)
         return api_bad(e, "cache_salt", "cache_salt: expected a string that is not empty");
-    p->cache_salt = siphash24(lim->salt_key, salt, n);
-    if (p->cache_salt == 0)
-        p->cache_salt = 1;
-    return true;
+    if (n > CACHE_SALT_MAX_BYTES)
+        return api_bad(e, "cache_salt", "cache_salt: at most %d bytes, got %zu",
+                       CACHE_SALT_MAX_BYTES, n);
+    p->cache_salt = cache_salts_number(lim->salts, salt, n);
+    return p->cache_salt || api_fail_memory(e);
 }
 
 static bool read_stream(const json_t *body, struct gen_params *p, struct api_error *e)

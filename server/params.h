@@ -7,9 +7,9 @@
 #define TOKEND_PARAMS_H
 
 #include "api_error.h"
+#include "cache_salts.h"
 #include "generation_defaults.h"
 #include "sampling.h"
-#include "siphash.h"
 #include "stop_match.h"
 
 enum {
@@ -21,7 +21,7 @@ enum {
 struct params_limits {
     int n_vocab;
     const struct generation_defaults *defaults; /* NULL: OpenAI's */
-    struct siphash_key salt_key; /* secret: equal hashes mean equal salts */
+    struct cache_salts *salts;
 };
 
 struct gen_params {                  /* zeroed = empty; free with gen_params_free */

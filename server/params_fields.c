@@ -24,16 +24,32 @@ static bool is_empty(const json_t *v)
            (json_is_object(v) && json_object_size(v) == 0);
 }
 
-static bool refuse_tools(const json_t *body, struct api_error *e)
+/* A list of tools and what chooses among them; also by the older names, functions. */
+static bool refuse_tools(const json_t *body, const char *list, const char *chooser,
+                         struct api_error *e)
 {
-    const json_t *tools = field(body, "tools"), *choice = field(body, "tool_choice");
+    const json_t *tools = field(body, list), *choice = field(body, chooser);
+    char why[80];
     if (tools && !json_is_array(tools))
-        return api_fail(e, 400, "invalid_type", "tools", "tools: expected an array, got %s",
+        return api_fail(e, 400, "invalid_type", list, "%s: expected an array, got %s", list,
                         json_in_kind(tools));
+    snprintf(why, sizeof why, "this server calls no tools; %s \"none\" ignores them", chooser);
     if (tools && json_array_size(tools) > 0 && !is_string(choice, "none"))
-        return refuse("tools", "this server calls no tools; tool_choice \"none\" ignores them", e);
+        return refuse(list, why, e);
     if (choice && !is_string(choice, "none") && !is_string(choice, "auto"))
-        return refuse("tool_choice", "only \"none\" and \"auto\" are taken", e);
+        return refuse(chooser, "only \"none\" and \"auto\" are taken", e);
+    return true;
+}
+
+static bool refuse_modalities(const json_t *body, struct api_error *e)
+{
+    const json_t *list = field(body, "modalities");
+    if (list && !json_is_array(list))
+        return api_fail(e, 400, "invalid_type", "modalities",
+                        "modalities: expected an array of strings, got %s", json_in_kind(list));
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (!is_string(json_array_get(list, i), "text"))
+            return refuse("modalities", "only [\"text\"] is taken", e);
     return true;
 }
 
@@ -48,7 +64,6 @@ static const char *const refused[] = {
     "dry_multiplier",
     "dynatemp_range",
     "ebnf",
-    "functions",
     "grammar",
     "guided_choice",
     "guided_grammar",
@@ -91,7 +106,8 @@ bool params_refuse(const json_t *body, bool chat, struct api_error *e)
     const json_t *go_on = field(body, "continue_final_message");
     if (!chat && go_on && !is_empty(go_on))
         return refuse("continue_final_message", "it belongs to /v1/chat/completions", e);
-    return refuse_tools(body, e);
+    return refuse_modalities(body, e) && refuse_tools(body, "tools", "tool_choice", e) &&
+           refuse_tools(body, "functions", "function_call", e);
 }
 
 /* Read here or in prompt.c, or without effect on the answer. */
@@ -105,6 +121,7 @@ static const char *const taken[] = {
     "echo",
     "frequency_penalty",
     "function_call",
+    "functions",
     "ignore_eos",
     "include_reasoning",
     "include_stop_str_in_output",

@@ -199,6 +199,23 @@ static bool add_kwargs(json_t *context, const json_t *kwargs, struct api_error *
     return true;
 }
 
+/* A variable of templates, as in vLLM; the field wins over chat_template_kwargs. */
+static bool add_effort(json_t *context, const json_t *body, struct api_error *e)
+{
+    static const char name[] = "reasoning_effort";
+    static const char *const known[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
+    const char *effort = NULL;
+    if (!field_string(body, name, &effort, e))
+        return false;
+    for (size_t i = 0; effort && i < sizeof known / sizeof *known; i++)
+        if (strcmp(effort, known[i]) == 0)
+            return json_object_set(context, name, field(body, name)) == 0 || api_fail_memory(e);
+    return !effort || api_bad(e, name,
+                              "%s: expected none, minimal, low, medium, high, xhigh or max, got "
+                              "\"%.40s\"",
+                              name, effort);
+}
+
 /* How the rendering ends: with the beginning of an answer, or within the last message. */
 static bool read_ending(const json_t *body, bool *generation_prompt, bool *go_on,
                         struct api_error *e)
@@ -228,7 +245,8 @@ static json_t *make_context(const struct text_model *m, const json_t *body, bool
         return NULL;
     }
     set_special_texts(context, m);
-    if (!add_kwargs(context, field(body, "chat_template_kwargs"), e)) {
+    if (!add_kwargs(context, field(body, "chat_template_kwargs"), e) ||
+        !add_effort(context, body, e)) {
         json_decref(context);
         return NULL;
     }

@@ -210,7 +210,10 @@ bool template_render(const struct template *t, const struct template_input *in,
     out->error_line = strcmp(text, "raise") == 0 ? 7 : 0;
     if (out->error_line)
         return err_set(e, ERR_INVALID, "roles must alternate");
+    const char *effort = json_string_value(json_object_get(in->context, "reasoning_effort"));
     buf_add_str(&out->text, text);
+    if (effort)
+        buf_add_str(&out->text, effort);
     return true;
 }
 void rendered_free(struct rendered *r)

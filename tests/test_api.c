@@ -138,6 +138,28 @@ static void rendering_gives_the_ids_and_generates_nothing(void **state)
     assert_error(posted(completions_render_handle, "{}"), 400, "missing_field");
 }
 
+#define EFFORT(more) "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]," more "}"
+
+/* The fake template writes it behind the message. */
+static void reasoning_effort_is_a_variable_of_the_template(void **state)
+{
+    static const char *const low[] = {
+        EFFORT("\"reasoning_effort\":\"low\""),
+        EFFORT("\"chat_template_kwargs\":{\"reasoning_effort\":\"low\"}"),
+        EFFORT("\"reasoning_effort\":\"low\",\"chat_template_kwargs\":{\"reasoning_effort\":"
+               "\"high\"}"),
+    };
+    for (size_t i = 0; i < sizeof low / sizeof *low; i++) {
+        struct http_request *h = posted(chat_render_handle, low[i]);
+        assert_string_equal(h->out.data, "{\"token_ids\":[97,108,111,119]}");
+        end(h, false);
+    }
+    struct http_request *h = posted(chat_render_handle, EFFORT("\"reasoning_effort\":\"lots\""));
+    assert_contains(h->out.data, "expected none, minimal, low");
+    assert_error(h, 400, "invalid_value");
+    assert_error(posted(chat_handle, EFFORT("\"reasoning_effort\":1")), 400, "invalid_type");
+}
+
 #define LAST(content, more)                                                                        \
     "{\"messages\":[{\"role\":\"user\",\"content\":\"" content "\"}],"                             \
     "\"continue_final_message\":true" more "}"
@@ -308,6 +330,7 @@ int main(void)
         with_api(health_tells_the_truth),
         with_api(tokenize_and_detokenize_are_inverse),
         with_api(rendering_gives_the_ids_and_generates_nothing),
+        with_api(reasoning_effort_is_a_variable_of_the_template),
         with_api(a_final_message_is_continued_only_instead_of_a_new_one),
         with_api(a_template_is_applied_and_may_refuse),
         with_api(the_model_list_tells_the_serving_limit_three_ways),

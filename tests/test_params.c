@@ -8,7 +8,7 @@
 
 #include "test.h"
 
-static const struct params_limits limits = {.n_vocab = 1000};
+static struct params_limits limits = {.n_vocab = 1000};
 
 /* Reads a body; on success the params are the caller's, else *e is filled. */
 static bool read_body(const char *text, bool chat, struct gen_params *p, struct api_error *e)
@@ -153,6 +153,12 @@ static void wrong_values_name_their_field(void **state)
          "unsupported_parameter"},
         {"{\"response_format\":7}", "response_format", "unsupported_parameter"},
         {"{\"tools\":[{}]}", "tools", "unsupported_parameter"},
+        {"{\"functions\":[{}]}", "functions", "unsupported_parameter"},
+        {"{\"functions\":{}}", "functions", "invalid_type"},
+        {"{\"function_call\":{\"name\":\"f\"}}", "function_call", "unsupported_parameter"},
+        {"{\"tool_choice\":\"required\"}", "tool_choice", "unsupported_parameter"},
+        {"{\"modalities\":[\"text\",\"audio\"]}", "modalities", "unsupported_parameter"},
+        {"{\"modalities\":\"text\"}", "modalities", "invalid_type"},
         {"{\"guided_json\":{\"a\":1}}", "guided_json", "unsupported_parameter"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -185,7 +191,8 @@ static void what_would_change_the_answer_and_is_not_done_is_refused(void **state
         for (int chat = 0; chat < 2; chat++)
             assert_refused(bodies[i][0], chat, bodies[i][1], "unsupported_parameter");
     assert_true(read_body("{\"bad_words\":[],\"mirostat\":0,\"regex\":null,\"documents\":[],"
-                          "\"suffix\":\"\",\"use_beam_search\":false}",
+                          "\"suffix\":\"\",\"use_beam_search\":false,\"modalities\":[\"text\"],"
+                          "\"functions\":[{}],\"function_call\":\"none\"}",
                           false, &p, &e));
     gen_params_free(&p);
 }
@@ -228,6 +235,30 @@ static void equal_cache_salts_and_no_others_are_equal(void **state)
                          salt_of("{\"cache_salt\":\"a\\u0000b\"}"));
     assert_refused("{\"cache_salt\":\"\"}", true, "cache_salt", "invalid_value");
     assert_refused("{\"cache_salt\":7}", false, "cache_salt", "invalid_type");
+    char longest[64 + CACHE_SALT_MAX_BYTES + 1];
+    snprintf(longest, sizeof longest, "{\"cache_salt\":\"%0*d\"}", CACHE_SALT_MAX_BYTES, 0);
+    assert_int_not_equal(salt_of(longest), 0);
+    snprintf(longest, sizeof longest, "{\"cache_salt\":\"%0*d\"}", CACHE_SALT_MAX_BYTES + 1, 0);
+    assert_refused(longest, true, "cache_salt", "invalid_value");
+}
+
+/* Memory is bounded, and still no two salts ever have one number. */
+static void a_salt_that_was_forgotten_gets_a_new_number(void **state)
+{
+    struct cache_salts *s = cache_salts_new();
+    const uint64_t kept = cache_salts_number(s, "kept", 4), first = cache_salts_number(s, "0", 1);
+    uint64_t last = first;
+    for (int i = 1; i < 2 * CACHE_SALTS_MAX; i++) {
+        char text[16];
+        const size_t n = (size_t)snprintf(text, sizeof text, "%d", i);
+        const uint64_t number = cache_salts_number(s, text, n);
+        assert_true(number > last);
+        assert_int_equal(cache_salts_number(s, text, n), number);
+        assert_int_equal(cache_salts_number(s, "kept", 4), kept);
+        last = number;
+    }
+    assert_true(cache_salts_number(s, "0", 1) > last);
+    cache_salts_free(s);
 }
 
 static void stops_take_a_string_or_strings_and_ignore_empty_ones(void **state)
@@ -409,6 +440,7 @@ int main(void)
         cmocka_unit_test(what_would_change_the_answer_and_is_not_done_is_refused),
         cmocka_unit_test(fields_that_nobody_knows_are_named),
         cmocka_unit_test(equal_cache_salts_and_no_others_are_equal),
+        cmocka_unit_test(a_salt_that_was_forgotten_gets_a_new_number),
         cmocka_unit_test(stops_take_a_string_or_strings_and_ignore_empty_ones),
         cmocka_unit_test(biases_are_sorted_by_id),
         cmocka_unit_test(top_p_zero_means_the_best_token),
@@ -419,5 +451,8 @@ int main(void)
         cmocka_unit_test(messages_are_brought_into_one_form),
         cmocka_unit_test(what_a_text_model_cannot_read_is_refused_with_its_place),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    limits.salts = cache_salts_new();
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    cache_salts_free(limits.salts);
+    return failed;
 }

@@ -39,7 +39,9 @@ static void check_params(const struct gen_params *p)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-    const struct params_limits limits = {.n_vocab = N_VOCAB};
+    static struct params_limits limits = {.n_vocab = N_VOCAB};
+    if (!limits.salts && !(limits.salts = cache_salts_new()))
+        abort();
     struct api_error e = {0};
     json_t *body = json_in_read_object((const char *)data, n, &e);
     if (!body) {
