@@ -10,6 +10,7 @@
 
 /* Large aligned pieces: the page cache then holds the file in huge pages, where it can. */
 #define PIECE ((size_t)2 * PACKED_ALIGN)
+#define BEHIND (16 * (uint64_t)PIECE) /* what the disk may have yet to write */
 
 struct writer {
     int fd;
@@ -19,6 +20,17 @@ struct writer {
     size_t in_piece; /* bytes of it that are filled */
     struct err *e;
 };
+
+/* The disk keeps up with what is written, so that neither memory fills with what it has not got
+ * nor the last wait is long, in which nobody can stop us. Errors show there. */
+static void write_back(const struct writer *w)
+{
+    const unsigned wait =
+        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+    sync_file_range(w->fd, (off_t)w->at, (off_t)w->in_piece, SYNC_FILE_RANGE_WRITE);
+    if (w->at >= BEHIND)
+        sync_file_range(w->fd, (off_t)(w->at - BEHIND), (off_t)PIECE, wait);
+}
 
 static bool flush(struct writer *w)
 {
@@ -32,6 +44,7 @@ static bool flush(struct writer *w)
             return err_errno(w->e, "cannot write it");
         done += (size_t)k;
     }
+    write_back(w);
     w->at += w->in_piece;
     w->in_piece = 0;
     return true;
