@@ -10,6 +10,7 @@ QUESTIONS = [f"{verb} rule {n} in one sentence." for n in range(1, 9)
              for verb in ("Repeat", "Explain", "Question", "Shorten")]
 NOUNS = ("reply", "table", "source", "number", "name", "date", "unit", "list", "quote", "warning")
 VERBS = ("check", "state", "shorten", "repeat", "sort", "explain", "translate", "round")
+TIMEOUT = 1800
 
 
 def rules(n):
@@ -124,7 +125,7 @@ class Client:
 
         async def worker():
             while jobs:
-                replies.append(await self.ask(*jobs.pop(0)))
+                replies.append(await asyncio.wait_for(self.ask(*jobs.pop(0)), TIMEOUT))
 
         start = time.perf_counter()
         await asyncio.gather(*(worker() for _ in range(clients)))

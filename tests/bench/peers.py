@@ -27,6 +27,7 @@ import argparse
 import asyncio
 import json
 import os
+import signal
 import statistics
 import sys
 import time
@@ -117,6 +118,7 @@ class Run:
 
     def write(self):
         """Also after each group, so that nothing is lost when a long run is cut."""
+        self.rows = [r for r in self.rows if r.ours or r.peer]
         self.about["load_after"] = machine.load()
         self.about["neighbours"] = self.neighbours.share()
         if self.args.json:
@@ -309,7 +311,8 @@ def stream(run, pair, api, watches):
     for clients, n in run.size["clients"]:
         who = "1 client" if clients == 1 else f"{clients} clients"
         rows = {key: run.row("stream", f"{who}: {title}", unit, less=less) for key, title, unit, less in STREAM_ROWS}
-        for i in range(run.size["server_repeat"]):
+        for _ in range(run.size["server_repeat"]):
+            rows["rate"].load.append(machine.load())
             for server in pair.up:
                 progress(f"{os.path.basename(run.model)}: stream, {who}, {server.name}")
                 client = make_client(server, api, run.size["tokens"])
@@ -325,6 +328,7 @@ def prefix(run, pair, api, watches):
                    for key, title, unit, less in PREFIX_ROWS} for heat in ("cold", "warm")}
     for _ in range(run.size["server_repeat"]):
         notes = {"cold": [], "warm": []}
+        rows["cold"]["wall"].load.append(machine.load())
         for server in pair.up:
             client = make_client(server, api, run.size["tokens"])
             for heat, jobs in zip(rows, load_client.prefix_jobs(n)):
@@ -378,7 +382,6 @@ def guarded(run, name, group):
     except (RuntimeError, OSError, ValueError, KeyError, asyncio.IncompleteReadError,
             machine.subprocess.SubprocessError) as e:
         run.fail(f"{os.path.basename(run.model)}: {name}", e)
-    run.rows = [r for r in run.rows if r.ours or r.peer]
     run.write()
 
 
@@ -431,11 +434,16 @@ def parse():
     return args
 
 
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
 def main():
     args = parse()
     run = Run(args)
-    run.start()
+    signal.signal(signal.SIGTERM, interrupt)  # servers must not be left behind
     try:
+        run.start()
         for path in args.model:
             measure_model(run, path, set(args.only.split(",")))
     except KeyboardInterrupt:
