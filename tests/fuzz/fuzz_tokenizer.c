@@ -120,11 +120,12 @@ static bool has_every_byte(const struct tokenizer *t)
     return true;
 }
 
-/* Decoding gives the text: with scores only where encoding takes and adds nothing. */
+/* Decoding gives the text: with scores only where encoding takes and adds nothing, and has no
+ * space to write as U+2581, which the vocabulary may lack. */
 static bool comes_back(uint8_t how, int rule, const char *text, size_t n)
 {
-    return !(how & SCORED) ||
-           (!(how & ONE_SPACE) && rule == CONTROL_NONE && !memmem(text, n, "\xE2\x96\x81", 3));
+    return !(how & SCORED) || (!(how & (ONE_SPACE | PREFIX)) && rule == CONTROL_NONE &&
+                               !memchr(text, ' ', n) && !memmem(text, n, "\xE2\x96\x81", 3));
 }
 
 static void check_text(const struct tokenizer *t, uint8_t how, struct input *in)
