@@ -2,6 +2,9 @@
 
 #include "hf_spec.h"
 
+static const struct rope_yarn gpt_oss_yarn = {
+    .factor = 32, .beta_fast = 32, .beta_slow = 1, .original = 4096};
+
 /* Defaults are those of transformers' configuration classes. */
 static const struct hf_arch archs[] = {
     {.class = "LlamaForCausalLM",
@@ -150,6 +153,7 @@ static const struct hf_arch archs[] = {
      .n_layers = 32,
      .n_heads = 32,
      .n_ctx = 4096,
+     .n_ctx_original = 4096,
      .eps = 1e-5,
      .partial_rotary = 1},
     {.class = "PhiForCausalLM",
@@ -189,6 +193,7 @@ static const struct hf_arch archs[] = {
      .n_heads = 32,
      .n_ctx = 2048,
      .eps = 1e-5,
+     .theta_v5 = 500000,
      .window = 4096},
     {.class = "SmolLM3ForCausalLM",
      .type = "smollm3",
@@ -261,6 +266,7 @@ static const struct hf_arch archs[] = {
      .n_ctx = 131072,
      .eps = 1e-5,
      .theta = 150000,
+     .yarn = &gpt_oss_yarn,
      .window = 128,
      .n_experts = 128,
      .n_experts_used = 4},
@@ -277,6 +283,7 @@ static const struct hf_arch archs[] = {
      .n_heads = 64,
      .n_ctx = 8192,
      .eps = 1e-5,
+     .theta_v5 = 500000,
      .tied = true},
     {.class = "Cohere2ForCausalLM",
      .type = "cohere2",

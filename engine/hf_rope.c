@@ -34,8 +34,9 @@ struct rope_reader {
 static bool read_original(const struct rope_reader *r, double *out)
 {
     const char *key = "original_max_position_embeddings";
+    const int dflt = r->a->n_ctx_original ? r->a->n_ctx_original : r->s->n_ctx_train;
     double own;
-    return hf_num(r->c, r->in, key, 2, MODEL_MAX_CTX, r->s->n_ctx_train, &own) &&
+    return hf_num(r->c, r->in, key, 2, MODEL_MAX_CTX, dflt, &own) &&
            hf_num(r->c, r->c->model, key, 2, MODEL_MAX_CTX, own, out);
 }
 
@@ -68,6 +69,17 @@ static bool read_llama3(const struct rope_reader *r)
     return true;
 }
 
+static void apply_yarn(const struct rope_reader *r, const struct rope_yarn *y)
+{
+    rope_scale_yarn(r->out, y);
+    if (y->original * y->factor < 0.99 * r->s->n_ctx_train)
+        log_warn("%s: rope mismatch: %g tokens stretched by %g are less than "
+                 "max_position_embeddings, %d",
+                 r->c->path.text, y->original, y->factor, r->s->n_ctx_train);
+    if (y->original * y->factor > r->s->n_ctx_train && y->original * y->factor <= MODEL_MAX_CTX)
+        r->s->n_ctx_train = (int)(y->original * y->factor);
+}
+
 static bool read_yarn(const struct rope_reader *r)
 {
     struct rope_yarn y = {.theta = r->theta};
@@ -86,13 +98,7 @@ static bool read_yarn(const struct rope_reader *r)
         y.beta_slow = 1;
     if (y.mscale == 0 && mscale > 0 && mscale_all > 0)
         y.mscale = rope_yarn_mscale(y.factor, mscale) / rope_yarn_mscale(y.factor, mscale_all);
-    rope_scale_yarn(r->out, &y);
-    if (y.original * y.factor < 0.99 * r->s->n_ctx_train)
-        log_warn("%s: rope mismatch: %g tokens stretched by %g are less than "
-                 "max_position_embeddings, %d",
-                 r->c->path.text, y.original, y.factor, r->s->n_ctx_train);
-    if (y.original * y.factor > r->s->n_ctx_train && y.original * y.factor <= MODEL_MAX_CTX)
-        r->s->n_ctx_train = (int)(y.original * y.factor);
+    apply_yarn(r, &y);
     return true;
 }
 
@@ -179,6 +185,24 @@ static bool read_dims(const struct rope_reader *r, int *out)
     return true;
 }
 
+/* Files of transformers 5 say so, or have its key. */
+static bool is_v5(const struct hf_config *c)
+{
+    const char *version = json_string_value(hf_get(c->top, "transformers_version"));
+    return hf_get(c->model, "rope_parameters") || (version && atoi(version) >= 5);
+}
+
+/* What counts where no settings are. An explicit null meant "none" before transformers 5, which
+ * takes it for absent. */
+static void default_scaling(const struct rope_reader *r)
+{
+    if (!r->a->yarn || (hf_is_null(r->c->model, "rope_scaling") && !is_v5(r->c)))
+        return;
+    struct rope_yarn y = *r->a->yarn;
+    y.theta = r->theta;
+    apply_yarn(r, &y);
+}
+
 static bool read_one(struct rope_reader *r, double theta)
 {
     int n_dims;
@@ -188,7 +212,20 @@ static bool read_one(struct rope_reader *r, double theta)
     if (!hf_num(r->c, r->in, "rope_theta", 1e-3, 1e15, theta, &r->theta) || !read_dims(r, &n_dims))
         return false;
     rope_default(r->out, r->theta, n_dims);
-    return !r->in || read_scaling(r);
+    if (r->in)
+        return read_scaling(r);
+    if (r->out == &r->s->rope)
+        default_scaling(r);
+    return true;
+}
+
+/* Transformers 5 changed some defaults, so that a file without a theta means what the version that
+ * wrote it computed. */
+static double default_theta(const struct hf_config *c, const struct hf_arch *a)
+{
+    if (a->theta_v5 > 0 && is_v5(c))
+        return a->theta_v5;
+    return a->theta > 0 ? a->theta : 10000;
 }
 
 bool hf_read_rope(const struct hf_config *c, const struct hf_arch *a, struct model_spec *s)
@@ -197,7 +234,7 @@ bool hf_read_rope(const struct hf_config *c, const struct hf_arch *a, struct mod
     double theta, theta_local;
     struct rope_reader r = {.c = c, .a = a, .s = s, .out = &s->rope};
     r.in = settings_for(c, "full_attention", &nested);
-    if (!hf_num(c, c->model, "rope_theta", 1e-3, 1e15, a->theta > 0 ? a->theta : 10000, &theta) ||
+    if (!hf_num(c, c->model, "rope_theta", 1e-3, 1e15, default_theta(c, a), &theta) ||
         !read_one(&r, theta))
         return false;
     for (int i = 0; i < s->n_layers; i++)

@@ -69,6 +69,8 @@ static bool read_act(const struct hf_config *c, const struct hf_arch *a, struct 
                hf_err(c, ERR_UNSUPPORTED,
                       "swiglu_alpha %g and swiglu_limit %g are not supported; 1.702 and 7 are",
                       alpha, limit);
+    if (strcmp(a->row, "gemma") == 0 && strcmp(name, "gelu") == 0)
+        name = "gelu_pytorch_tanh"; /* what its first files meant */
     for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
         if (strcmp(acts[i].name, name) == 0) {
             s->act = acts[i].act;

@@ -4,6 +4,7 @@
 
 #include "hf_config.h"
 #include "model_spec.h"
+#include "rope_freqs.h"
 
 /* How the tensors of an architecture lie in a checkpoint. */
 enum hf_experts {
@@ -32,7 +33,10 @@ struct hf_arch {
     int n_embd, n_ff, n_layers, n_heads, n_kv_heads, head_dim, n_ctx;
     int n_experts, n_experts_used, n_ff_expert, n_ff_shared;
     double eps, theta;
-    double partial_rotary; /* 0: all dims turn, always */
+    double theta_v5;              /* where transformers 5 wrote the file; 0: as theta */
+    const struct rope_yarn *yarn; /* the scaling of a file that names none; NULL: none */
+    int n_ctx_original;           /* before any scaling; 0: max_position_embeddings */
+    double partial_rotary;        /* 0: all dims turn, always */
     int window;
     bool tied;
 };

@@ -204,6 +204,58 @@ static void scalings_change_frequencies_and_context(void **state)
     assert_float_equal(s.rope_long.mscale, s.rope.mscale, 0);
 }
 
+static void gpt_oss_is_stretched_where_its_config_says_nothing(void **state)
+{
+    const char *said = "{'model_type':'gpt_oss','rope_scaling':{'rope_type':'yarn','factor':32,"
+                       "'beta_fast':32,'beta_slow':1,'truncate':false,"
+                       "'original_max_position_embeddings':4096}}";
+    expect_same_rope("{'model_type':'gpt_oss'}", said);
+    expect_same_rope("{'model_type':'gpt_oss','rope_scaling':null,'transformers_version':'5.1.0'}",
+                     said);
+    struct model_spec s = spec_of("{'model_type':'gpt_oss'}");
+    assert_float_equal(s.rope.mscale, 0.1 * log(32) + 1, 1e-6);
+    assert_float_equal(s.rope.inv_freq[31], pow(150000, -62.0 / 64) / 32, 1e-12);
+    s = spec_of("{'model_type':'gpt_oss','rope_scaling':null}");
+    assert_float_equal(s.rope.mscale, 1, 0);
+    s = spec_of("{'model_type':'gpt_oss','rope_parameters':{'rope_theta':1e4}}");
+    assert_float_equal(s.rope.mscale, 1, 0);
+    assert_float_equal(s.rope.inv_freq[1], pow(1e4, -2.0 / 64), 1e-7);
+}
+
+static void phi_3_was_trained_on_4096_tokens_where_its_config_says_nothing(void **state)
+{
+    const struct model_spec s =
+        spec_of("{" SMALL ",'model_type':'phi3','max_position_embeddings':131072,"
+                "'rope_scaling':{'type':'longrope','short_factor':[1,1,1,1,1,1,1,1],"
+                "'long_factor':[1,4,1,1,1,1,1,1]}}");
+    assert_int_equal(s.rope_long_above, 4096);
+    assert_float_equal(s.rope.mscale, sqrt(1 + log(32) / log(4096)), 1e-6);
+}
+
+static void theta_is_the_default_of_the_version_that_wrote_the_file(void **state)
+{
+    static const char *const types[] = {"cohere", "olmo3"};
+    for (int i = 0; i < 2; i++) {
+        char text[256];
+        const char *const v5[] = {"'transformers_version':'5.0.0'", "'rope_parameters':{}"};
+        for (int k = 0; k < 2; k++) {
+            snprintf(text, sizeof text, "{" SMALL ",'model_type':'%s',%s}", types[i], v5[k]);
+            assert_float_equal(spec_of(text).rope.inv_freq[1], pow(5e5, -2.0 / 16), 1e-7);
+        }
+        snprintf(text, sizeof text, "{" SMALL ",'model_type':'%s','transformers_version':'4.57.1'}",
+                 types[i]);
+        assert_float_equal(spec_of(text).rope.inv_freq[1], pow(1e4, -2.0 / 16), 1e-7);
+    }
+    const struct model_spec s = spec_of("{" LLAMA ",'transformers_version':'5.0.0'}");
+    assert_float_equal(s.rope.inv_freq[1], pow(1e4, -2.0 / 128), 1e-7);
+}
+
+static void gelu_of_a_gemma_is_the_approximation(void **state)
+{
+    assert_int_equal(spec_of("{'model_type':'gemma','hidden_act':'gelu'}").act, ACT_GELU_TANH);
+    assert_int_equal(spec_of("{'model_type':'phi','hidden_act':'gelu'}").act, ACT_GELU);
+}
+
 static void scales_are_those_of_the_architecture(void **state)
 {
     struct model_spec s = spec_of("{" SMALL ",'model_type':'granite','embedding_multiplier':12,"
@@ -290,6 +342,10 @@ int main(void)
         cmocka_unit_test(windows_are_those_of_the_layers_that_have_them),
         cmocka_unit_test(both_spellings_of_rotary_settings_mean_the_same),
         cmocka_unit_test(scalings_change_frequencies_and_context),
+        cmocka_unit_test(gpt_oss_is_stretched_where_its_config_says_nothing),
+        cmocka_unit_test(phi_3_was_trained_on_4096_tokens_where_its_config_says_nothing),
+        cmocka_unit_test(theta_is_the_default_of_the_version_that_wrote_the_file),
+        cmocka_unit_test(gelu_of_a_gemma_is_the_approximation),
         cmocka_unit_test(scales_are_those_of_the_architecture),
         cmocka_unit_test(what_is_not_computed_is_refused_by_name),
         cmocka_unit_test(wrong_values_are_refused_with_what_would_be_right),
