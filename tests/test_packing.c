@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -259,6 +260,27 @@ static void a_write_that_fails_or_is_stopped_leaves_nothing(void **state)
     assert_int_equal(n_files(r), 0);
 }
 
+static void one_of_several_processes_writes_and_a_leftover_is_written_over(void **state)
+{
+    const struct rig *r = *state;
+    char part[160];
+    struct err e;
+    struct packed_file *f;
+    const atomic_bool stop = false;
+    snprintf(part, sizeof part, "%s.part", r->path);
+    const int fd = open(part, O_WRONLY | O_CREAT, 0600);
+    assert_int_equal(write(fd, "left over", 9), 9);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    assert_false(packed_write(r->path, &key, r->weights, N_WEIGHTS, &stop, &e));
+    assert_contains(e.msg, "another process");
+    assert_int_equal(access(part, F_OK), 0);
+    close(fd);
+    write_weights(r);
+    assert_true(packed_open(&f, r->path, &key, &e));
+    packed_close(f);
+    assert_int_equal(n_files(r), 1);
+}
+
 /* Loads as the backend does; how many weights came from the file. */
 static int load(const struct rig *r, const struct packed_key *k)
 {
@@ -348,6 +370,7 @@ int main(void)
         RIGGED(a_header_that_contradicts_itself_is_refused),
         RIGGED(what_is_no_file_is_refused),
         RIGGED(a_write_that_fails_or_is_stopped_leaves_nothing),
+        RIGGED(one_of_several_processes_writes_and_a_leftover_is_written_over),
         RIGGED(what_is_missing_or_damaged_is_written_anew),
         cmocka_unit_test(samples_see_both_ends),
         cmocka_unit_test(the_layout_is_the_one_that_its_number_stands_for),

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "packed_form.h"
@@ -147,23 +149,46 @@ static bool write_fd(int fd, const struct packed_key *key, const struct packed_w
     return ok;
 }
 
+/* The file that is written, empty and locked: of several processes one writes, and what one that
+ * was killed has left is written over. -1 and *e. */
+static int open_part(const char *part, struct err *e)
+{
+    struct stat ours, named;
+    const int fd = open(part, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        err_errno(e, "cannot make it");
+        return -1;
+    }
+    /* Between open and lock another process may have renamed it: then it is the file in use. */
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 || fstat(fd, &ours) != 0 || stat(part, &named) != 0 ||
+        ours.st_ino != named.st_ino || ours.st_dev != named.st_dev)
+        err_set(e, ERR_LIMIT, "another process writes it");
+    else if (!S_ISREG(ours.st_mode))
+        err_set(e, ERR_INVALID, "%s is not a regular file", part);
+    else if (ftruncate(fd, 0) != 0)
+        err_errno(e, "cannot empty %s", part);
+    else
+        return fd;
+    close(fd);
+    return -1;
+}
+
 bool packed_write(const char *path, const struct packed_key *key,
                   const struct packed_weight *weights, size_t n, const atomic_bool *stop,
                   struct err *e)
 {
     char part[4096];
-    const int len = snprintf(part, sizeof part, "%s.%ld.part", path, (long)getpid());
+    const int len = snprintf(part, sizeof part, "%s.part", path);
     if (len < 0 || (size_t)len >= sizeof part)
         return err_set(e, ERR_LIMIT, "its path is too long");
-    unlink(part); /* of a process that had our number and was killed */
-    const int fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    const int fd = open_part(part, e);
     if (fd < 0)
-        return err_errno(e, "cannot make it");
+        return false;
     bool ok = write_fd(fd, key, weights, n, stop, e);
-    close(fd);
     if (ok && rename(part, path) != 0)
         ok = err_errno(e, "cannot name it");
     if (!ok)
         unlink(part);
+    close(fd); /* which unlocks it */
     return ok;
 }
