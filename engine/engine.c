@@ -120,8 +120,11 @@ static bool plan_before_loading(struct engine *e, const struct weights *w, int *
 {
     struct memory_needs needs;
     struct memory_plan plan;
+    uint64_t bytes;
     count_memory(e, &needs);
-    needs.weights += weights_bytes(w);
+    if (!model_check(w, &e->info.spec, &bytes, err))
+        return false;
+    needs.weights += bytes;
     if (!planner_pool(&e->config, *len, &needs, &plan, err))
         return false;
     *len = plan.max_model_len;

@@ -13,7 +13,9 @@ struct loader {
     struct model *m;
     const struct weights *weights;
     struct err *e;
-    bool ok; /* the first failure turns it off, and every later call does nothing */
+    bool ok;    /* the first failure turns it off, and every later call does nothing */
+    bool check; /* only look at names, shapes and types: without a backend, every weight is NULL */
+    uint64_t bytes; /* of what was given */
 };
 
 struct tensor_name {
@@ -36,7 +38,8 @@ static bool find(struct loader *l, const char *name, int expert, int64_t rows, i
                  struct weight_view *out)
 {
     *out = (struct weight_view){0};
-    l->ok = l->ok && weights_get(l->weights, name, expert, rows, cols, out, l->e);
+    l->ok = l->ok && (l->check ? weights_check : weights_get)(l->weights, name, expert, rows, cols,
+                                                              out, l->e);
     return l->ok;
 }
 
@@ -45,7 +48,9 @@ static struct weight *give(struct loader *l, struct weight_view *v)
 {
     struct backend *b = l->m->backend;
     struct weight *w = NULL;
-    if (l->ok) {
+    if (l->ok)
+        l->bytes += (uint64_t)v->rows * dtype_row_bytes(v->dtype, v->cols);
+    if (l->ok && !l->check) {
         w = b->ops->weight_load(b, v->dtype, v->rows, v->cols, v->data, l->e);
         l->ok = w || err_prefix(l->e, "tensor %s", v->what);
     }
@@ -57,7 +62,11 @@ static struct weight *give(struct loader *l, struct weight_view *v)
 static bool widen(struct loader *l, struct weight_view *v, float scale)
 {
     const int64_t n = v->rows * v->cols;
-    float *f = malloc((size_t)n * sizeof *f);
+    float *f = l->check ? NULL : malloc((size_t)n * sizeof *f);
+    if (l->check) {
+        v->dtype = DTYPE_F32;
+        return true;
+    }
     if (!f)
         return l->ok = err_set(l->e, ERR_MEMORY, "tensor %s: no memory to widen it to float32",
                                v->what);
@@ -173,10 +182,9 @@ static void check_fused(struct loader *l, int i, const char *kind, int64_t outpu
     const struct tensor_name name = name_of(i, "attn_qkv", kind);
     const bool bias = strcmp(kind, "bias") == 0;
     struct weight_view v;
-    if (!l->ok || !weights_has(l->weights, name.text))
-        return;
-    find(l, name.text, -1, bias ? 1 : outputs, bias ? outputs : l->m->spec.n_embd, &v);
-    weight_view_free(&v);
+    l->ok = l->ok && (!weights_has(l->weights, name.text) ||
+                      weights_check(l->weights, name.text, -1, bias ? 1 : outputs,
+                                    bias ? outputs : l->m->spec.n_embd, &v, l->e));
 }
 
 static void load_attention(struct loader *l, struct layer *y, int i)
@@ -209,10 +217,12 @@ static void load_attention(struct loader *l, struct layer *y, int i)
 
 /* --- MLP and experts --- */
 
-static bool is_quantised(const struct loader *l, const char *name)
+static bool is_quantised(const struct loader *l, const char *name, int expert, int64_t rows)
 {
-    enum dtype t;
-    return weights_dtype(l->weights, name, &t) && class_of(t) == CLASS_QUANTISED;
+    struct weight_view v;
+    struct err none;
+    return weights_check(l->weights, name, expert, rows, l->m->spec.n_embd, &v, &none) &&
+           class_of(v.dtype) == CLASS_QUANTISED;
 }
 
 /* The names of an MLP's matrices: ffn_gate, ffn_gate_shexp, ffn_gate_exps, ... */
@@ -223,17 +233,18 @@ struct mlp_names {
 /* Gate and up are multiplied element by element as they are made, in one operation, so they
  * read the same buffer. No known file mixes their classes; if one does, the quantised is widened.
  */
-static bool mixes_classes(const struct loader *l, int i, const struct mlp_names *n)
+static bool mixes_classes(const struct loader *l, int i, const struct mlp_names *n, int expert,
+                          int64_t n_ff)
 {
-    return is_quantised(l, name_of(i, n->gate, "weight").text) !=
-           is_quantised(l, name_of(i, n->up, "weight").text);
+    return is_quantised(l, name_of(i, n->gate, "weight").text, expert, n_ff) !=
+           is_quantised(l, name_of(i, n->up, "weight").text, expert, n_ff);
 }
 
 static void load_mlp(struct loader *l, struct mlp *p, int i, const struct mlp_names *n, int n_ff,
                      bool biases)
 {
     const struct model_spec *s = &l->m->spec;
-    const bool widened = s->gated && mixes_classes(l, i, n);
+    const bool widened = s->gated && mixes_classes(l, i, n, -1, n_ff);
     struct matrix (*load)(struct loader *, const char *, int64_t, int64_t) =
         widened ? load_float : load_matrix;
     if (s->gated) {
@@ -282,7 +293,7 @@ static struct moe *scratch_of(struct loader *l, const struct experts *x, enum we
 {
     struct model *m = l->m;
     const struct model_spec *s = &m->spec;
-    if (!l->ok)
+    if (!l->ok || l->check)
         return NULL;
     struct moe **scratch = &m->moe[x->in][down];
     const struct moe_config c = {
@@ -307,7 +318,7 @@ static void load_experts(struct loader *l, struct layer *y, int i)
     const struct model_spec *s = &l->m->spec;
     struct experts *x = &y->experts;
     const int n = s->n_experts, n_ff = s->n_ff_expert;
-    const bool widened = mixes_classes(l, i, &names);
+    const bool widened = mixes_classes(l, i, &names, 0, n_ff);
     enum weight_class down = N_CLASSES;
     x->of = calloc(3 * (size_t)n, sizeof(struct weight *));
     if (!x->of) {
@@ -481,8 +492,7 @@ static struct attention_config attention_of(const struct model_spec *s, bool win
     };
 }
 
-struct model *model_load(struct backend *b, const struct weights *weights,
-                         const struct model_spec *s, int max_positions, struct err *e)
+static struct model *new_model(struct backend *b, const struct model_spec *s, struct err *e)
 {
     struct model *m = calloc(1, sizeof *m);
     if (m)
@@ -494,12 +504,31 @@ struct model *model_load(struct backend *b, const struct weights *weights,
     }
     m->backend = b;
     m->spec = *s;
+    return m;
+}
+
+bool model_check(const struct weights *weights, const struct model_spec *s, uint64_t *bytes,
+                 struct err *e)
+{
+    struct model *m = new_model(NULL, s, e);
+    struct loader l = {m, weights, e, .ok = m, .check = true};
+    if (m)
+        load_weights(&l);
+    model_free(m);
+    *bytes = l.bytes;
+    return l.ok;
+}
+
+struct model *model_load(struct backend *b, const struct weights *weights,
+                         const struct model_spec *s, int max_positions, struct err *e)
+{
+    struct model *m = new_model(b, s, e);
+    if (!m)
+        return NULL;
     for (int windowed = 0; windowed < 2; windowed++)
         m->attention[windowed] = attention_of(s, windowed);
-    struct loader l = {m, weights, e, true};
+    struct loader l = {m, weights, e, .ok = true};
     load_weights(&l);
-    if (l.ok && b->ops->weights_loaded)
-        b->ops->weights_loaded(b);
     take_ropes(&l, max_positions);
     take_buffers(&l);
     if (l.ok)

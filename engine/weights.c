@@ -10,14 +10,29 @@ bool weights_has(const struct weights *w, const char *name)
     return w->kind->has(w, name);
 }
 
-bool weights_get(const struct weights *w, const char *name, int expert, int64_t rows, int64_t cols,
-                 struct weight_view *out, struct err *e)
+static bool get(const struct weights *w, const char *name, int expert, int64_t rows, int64_t cols,
+                bool check, struct weight_view *out, struct err *e)
 {
     *out = (struct weight_view){0};
-    if (w->kind->get(w, name, expert, rows, cols, out, e))
+    if (w->kind->get(w, name, expert, rows, cols, check, out, e))
         return true;
     weight_view_free(out);
     return false;
+}
+
+bool weights_get(const struct weights *w, const char *name, int expert, int64_t rows, int64_t cols,
+                 struct weight_view *out, struct err *e)
+{
+    return get(w, name, expert, rows, cols, false, out, e);
+}
+
+bool weights_check(const struct weights *w, const char *name, int expert, int64_t rows,
+                   int64_t cols, struct weight_view *out, struct err *e)
+{
+    const bool ok = get(w, name, expert, rows, cols, true, out, e);
+    out->data = NULL;
+    out->mapped.at = NULL;
+    return ok;
 }
 
 void weight_view_free(struct weight_view *v)
@@ -28,19 +43,9 @@ void weight_view_free(struct weight_view *v)
     *v = (struct weight_view){0};
 }
 
-bool weights_dtype(const struct weights *w, const char *name, enum dtype *out)
-{
-    return w->kind->dtype(w, name, out);
-}
-
 bool weights_all_f32(const struct weights *w)
 {
     return w->kind->all_f32(w);
-}
-
-uint64_t weights_bytes(const struct weights *w)
-{
-    return w->kind->bytes(w);
 }
 
 void weights_close(struct weights *w)

@@ -37,12 +37,11 @@ bool weights_get(const struct weights *, const char *name, int expert, int64_t r
 /* The file's pages count no longer as this process's memory. A zeroed one is fine. */
 void weight_view_free(struct weight_view *);
 
-/* The type that weights_get would give; false: no such tensor, or not of a type that we know. */
-bool weights_dtype(const struct weights *, const char *name, enum dtype *out);
+/* As weights_get, but nothing is read or made: *out has no data, and need not be freed. */
+bool weights_check(const struct weights *, const char *name, int expert, int64_t rows, int64_t cols,
+                   struct weight_view *out, struct err *e);
 /* All matrices are F32. */
 bool weights_all_f32(const struct weights *);
-/* Bytes of all tensors, as weights_get gives them. */
-uint64_t weights_bytes(const struct weights *);
 
 /* Of a GGUF file, which must outlive it. NULL: out of memory. */
 struct weights *weights_open_gguf(const struct gguf *, struct err *e);

@@ -150,7 +150,7 @@ static bool unknown_type(const struct gguf *g, const struct gguf_tensor *t, stru
 /* --- the functions of weights.h --- */
 
 static bool get(const struct weights *w, const char *name, int expert, int64_t rows, int64_t cols,
-                struct weight_view *out, struct err *e)
+                bool check, struct weight_view *out, struct err *e)
 {
     const struct gguf *g = file_of(w);
     const struct shape s = {rows, cols};
@@ -198,15 +198,6 @@ static bool has(const struct weights *w, const char *name)
     return t && !(strstr(name, ".ffn_gate.") && !gguf_find_tensor(file_of(w), name));
 }
 
-static bool dtype_of(const struct weights *w, const char *name, enum dtype *out)
-{
-    const struct gguf_tensor *t = find_any(file_of(w), name);
-    if (!t || !t->known)
-        return false;
-    *out = t->dtype;
-    return true;
-}
-
 static bool all_f32(const struct weights *w)
 {
     for (uint64_t i = 0; i < gguf_n_tensors(file_of(w)); i++) {
@@ -217,21 +208,12 @@ static bool all_f32(const struct weights *w)
     return true;
 }
 
-static uint64_t bytes_of(const struct weights *w)
-{
-    uint64_t sum = 0;
-    for (uint64_t i = 0; i < gguf_n_tensors(file_of(w)); i++)
-        sum +=
-            gguf_tensor_at(file_of(w), i)->bytes; /* each within its file, at most 2^24 of them */
-    return sum;
-}
-
 static void close_weights(struct weights *w)
 {
     free(w);
 }
 
-static const struct weights_kind gguf_kind = {has, get, dtype_of, all_f32, bytes_of, close_weights};
+static const struct weights_kind gguf_kind = {has, get, all_f32, close_weights};
 
 struct weights *weights_open_gguf(const struct gguf *g, struct err *e)
 {

@@ -28,6 +28,7 @@ struct query {
     const char *name;
     int expert;
     int64_t rows, cols;
+    bool check; /* make nothing */
     struct hf_source src;
     struct weight_view *out;
     struct err *e;
@@ -110,8 +111,11 @@ static bool point_at(const struct query *q, int64_t elem)
     return true;
 }
 
-static void *own(const struct query *q, size_t bytes)
+/* False where nothing is to be made, too. */
+static bool own(const struct query *q, size_t bytes)
 {
+    if (q->check)
+        return false;
     q->out->data = q->out->owned = malloc(bytes ? bytes : 1);
     if (!q->out->owned)
         err_set(q->e, ERR_MEMORY, "%s: no memory to rearrange tensor \"%s\"", q->w->dir,
@@ -168,9 +172,10 @@ static bool view_transposed(const struct query *q)
 {
     const int64_t step = q->src.layout == HF_STACK_T_PAIRS ? 2 : 1, stride = step * q->rows;
     const size_t elem = (size_t)q->src.t->bits / 8;
-    if (!has_stack(q, q->cols, stride) || !set_type(q) ||
-        !own(q, (size_t)q->rows * (size_t)q->cols * elem))
+    if (!has_stack(q, q->cols, stride) || !set_type(q))
         return false;
+    if (!own(q, (size_t)q->rows * (size_t)q->cols * elem))
+        return q->check;
     const char *src = bytes_of_tensor(q) + (size_t)(q->expert * q->cols * stride) * elem;
     made_of(q, src, q->cols * stride);
     transpose(q->out->owned, src + (size_t)q->src.slot * elem, q->rows, q->cols, stride, step,
@@ -181,9 +186,10 @@ static bool view_transposed(const struct query *q)
 static bool view_pairs(const struct query *q)
 {
     const size_t elem = (size_t)q->src.t->bits / 8;
-    if (!has_matrix(q, q->rows, 2 * q->cols) || !set_type(q) ||
-        !own(q, (size_t)q->rows * (size_t)q->cols * elem))
+    if (!has_matrix(q, q->rows, 2 * q->cols) || !set_type(q))
         return false;
+    if (!own(q, (size_t)q->rows * (size_t)q->cols * elem))
+        return q->check;
     made_of(q, bytes_of_tensor(q), 2 * q->rows * q->cols);
     for (int64_t i = 0; i < q->rows * q->cols; i++)
         memcpy((char *)q->out->owned + (size_t)i * elem,
@@ -222,10 +228,11 @@ static bool view_mxfp4(const struct query *q)
 {
     const int step = q->src.layout == HF_MXFP4_PAIRS ? 2 : 1;
     const int64_t n = q->cols / 32, rows = step * q->rows;
-    if (!has_mxfp4_shapes(q, rows, n) ||
-        !own(q, (size_t)q->rows * dtype_row_bytes(DTYPE_MXFP4, q->cols)))
+    if (!has_mxfp4_shapes(q, rows, n))
         return false;
     q->out->dtype = DTYPE_MXFP4;
+    if (!own(q, (size_t)q->rows * dtype_row_bytes(DTYPE_MXFP4, q->cols)))
+        return q->check;
     unsigned char *dst = q->out->owned;
     for (int64_t r = 0; r < q->rows; r++) {
         const int64_t first = (q->expert * rows + r * step + q->src.slot) * n;
@@ -240,7 +247,7 @@ static bool view_mxfp4(const struct query *q)
 static bool view_heads(const struct query *q)
 {
     const size_t row = (size_t)q->cols * ((size_t)q->src.t->bits / 8);
-    if (!set_type(q) || !own(q, (size_t)q->rows * row))
+    if (!set_type(q) || (!own(q, (size_t)q->rows * row) && !q->check))
         return false;
     struct query one = *q;
     for (int64_t i = 0; i < q->rows; i++) {
@@ -252,7 +259,8 @@ static bool view_heads(const struct query *q)
                            q->w->dir, q->src.name, i);
         if (!has_matrix(&one, 1, q->cols))
             return false;
-        memcpy((char *)q->out->owned + (size_t)i * row, one.src.t->data, row);
+        if (!q->check)
+            memcpy((char *)q->out->owned + (size_t)i * row, one.src.t->data, row);
     }
     return true;
 }
@@ -274,9 +282,9 @@ static bool view_packed(const struct query *q)
                        q->w->dir, q->src.t->name);
     if (!hf_packed_open(&q->w->names.quant, &q->src.packed, all, q->cols, &m, q->e))
         return err_prefix(q->e, "%s", q->w->dir);
-    if (!own(q, (size_t)q->rows * dtype_row_bytes(m.type, q->cols)))
-        return false;
     q->out->dtype = m.type;
+    if (!own(q, (size_t)q->rows * dtype_row_bytes(m.type, q->cols)))
+        return q->check;
     hf_packed_rows(&m, before, q->rows, q->out->owned);
     return true;
 }
@@ -314,6 +322,10 @@ static bool add_one(const struct query *q)
 {
     struct weight_view *v = q->out;
     const int64_t n = v->rows * v->cols;
+    if (q->check) {
+        v->dtype = DTYPE_F32;
+        return true;
+    }
     float *f = malloc((size_t)n * sizeof *f);
     if (!f)
         return err_set(q->e, ERR_MEMORY, "no memory for tensor %s", q->name);
@@ -329,9 +341,9 @@ static bool add_one(const struct query *q)
 /* --- the functions of weights.h --- */
 
 static bool get(const struct weights *w, const char *name, int expert, int64_t rows, int64_t cols,
-                struct weight_view *out, struct err *e)
+                bool check, struct weight_view *out, struct err *e)
 {
-    struct query q = {of(w), name, expert, rows, cols, .out = out, .e = e};
+    struct query q = {of(w), name, expert, rows, cols, check, .out = out, .e = e};
     if (!hf_source_find(&q.w->names, name, expert, &q.src))
         return err_set(e, ERR_NOT_FOUND, "%s: no tensor for %.100s", q.w->dir, name);
     out->rows = rows;
@@ -346,29 +358,6 @@ static bool has(const struct weights *w, const char *name)
     return hf_source_find(&of(w)->names, name, -1, &src);
 }
 
-static bool dtype_of(const struct weights *w, const char *name, enum dtype *out)
-{
-    struct hf_source src;
-    if (!hf_source_find(&of(w)->names, name, -1, &src))
-        return false;
-    if (src.is_packed) {
-        struct hf_packed_matrix m;
-        int64_t rows, cols;
-        hf_packed_shape(&of(w)->names.quant, &src.packed, &rows, &cols);
-        bool ok = hf_packed_open(&of(w)->names.quant, &src.packed, rows, cols, &m, NULL);
-        *out = m.type;
-        return ok;
-    }
-    if (src.scales) {
-        *out = DTYPE_MXFP4;
-        return true;
-    }
-    if (!src.t->known)
-        return false;
-    *out = src.t->dtype;
-    return true;
-}
-
 static bool all_f32(const struct weights *w)
 {
     const struct hf_shards *s = of(w)->names.shards;
@@ -380,17 +369,12 @@ static bool all_f32(const struct weights *w)
     return true;
 }
 
-static uint64_t bytes_of(const struct weights *w)
-{
-    return of(w)->bytes;
-}
-
 static void close_weights(struct weights *w)
 {
     free(w);
 }
 
-static const struct weights_kind hf_kind = {has, get, dtype_of, all_f32, bytes_of, close_weights};
+static const struct weights_kind hf_kind = {has, get, all_f32, close_weights};
 
 uint64_t weights_hf_elems(const struct weights *w)
 {

@@ -12,10 +12,8 @@ struct weights {
 struct weights_kind {
     bool (*has)(const struct weights *, const char *name);
     bool (*get)(const struct weights *, const char *name, int expert, int64_t rows, int64_t cols,
-                struct weight_view *out, struct err *e); /* *out is zeroed */
-    bool (*dtype)(const struct weights *, const char *name, enum dtype *out);
+                bool check, struct weight_view *out, struct err *e); /* *out is zeroed */
     bool (*all_f32)(const struct weights *);
-    uint64_t (*bytes)(const struct weights *);
     void (*close)(struct weights *);
 };
 

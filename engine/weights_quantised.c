@@ -83,14 +83,16 @@ static bool quantise(const struct quantised *q, enum dtype t, struct weight_view
 }
 
 static bool get(const struct weights *w, const char *name, int expert, int64_t rows, int64_t cols,
-                struct weight_view *out, struct err *e)
+                bool check, struct weight_view *out, struct err *e)
 {
     const struct quantised *q = of(w);
-    if (!weights_get(q->from, name, expert, rows, cols, out, e))
+    if (!(check ? weights_check : weights_get)(q->from, name, expert, rows, cols, out, e))
         return false;
     if (rows < 2 || !is_matrix(name) || dtype_info(out->dtype)->block_elems > 1)
         return true;
     const enum dtype t = fitting(wanted(q, name), out->dtype, cols);
+    if (check)
+        out->dtype = t;
     return t == out->dtype || quantise(q, t, out, e);
 }
 
@@ -99,31 +101,9 @@ static bool has(const struct weights *w, const char *name)
     return weights_has(of(w)->from, name);
 }
 
-static bool dtype_of(const struct weights *w, const char *name, enum dtype *out)
-{
-    if (!weights_dtype(of(w)->from, name, out))
-        return false;
-    if (is_matrix(name) && dtype_info(*out)->block_elems == 1)
-        *out = wanted(of(w), name);
-    return true;
-}
-
 static bool all_f32(const struct weights *w)
 {
     return false;
-}
-
-/* About: as if everything were quantised, unless the file has it quantised already. */
-static uint64_t bytes_of(const struct weights *w)
-{
-    const struct quantised *q = of(w);
-    const struct dtype_info *info = dtype_info(q->type);
-    const uint64_t bytes = weights_bytes(q->from);
-    enum dtype is;
-    if (!weights_dtype(q->from, "blk.0.attn_q.weight", &is) || dtype_info(is)->block_elems > 1)
-        return bytes;
-    return bytes / (uint64_t)(dtype_info(is)->block_bytes * info->block_elems) *
-           (uint64_t)info->block_bytes;
 }
 
 static void close_weights(struct weights *w)
@@ -131,7 +111,7 @@ static void close_weights(struct weights *w)
     free(w);
 }
 
-static const struct weights_kind kind = {has, get, dtype_of, all_f32, bytes_of, close_weights};
+static const struct weights_kind kind = {has, get, all_f32, close_weights};
 
 struct weights *weights_open_quantised(const struct weights *from, enum dtype t,
                                        struct backend *backend, struct err *e)

@@ -34,12 +34,16 @@ static void widen_row(void *arg, int row)
 }
 
 static bool get(const struct weights *w, const char *name, int expert, int64_t rows, int64_t cols,
-                struct weight_view *out, struct err *e)
+                bool check, struct weight_view *out, struct err *e)
 {
-    if (!weights_get(of(w)->from, name, expert, rows, cols, out, e))
+    if (!(check ? weights_check : weights_get)(of(w)->from, name, expert, rows, cols, out, e))
         return false;
     if (!is_quantised(out->dtype))
         return true;
+    if (check) {
+        out->dtype = DTYPE_F32;
+        return true;
+    }
     struct job job = {out, malloc((size_t)rows * (size_t)cols * sizeof(float))};
     if (!job.to)
         return err_set(e, ERR_MEMORY, "tensor %s: no memory to make it float32", out->what);
@@ -55,32 +59,9 @@ static bool has(const struct weights *w, const char *name)
     return weights_has(of(w)->from, name);
 }
 
-static bool dtype_of(const struct weights *w, const char *name, enum dtype *out)
-{
-    if (!weights_dtype(of(w)->from, name, out))
-        return false;
-    if (is_quantised(*out))
-        *out = DTYPE_F32;
-    return true;
-}
-
 static bool all_f32(const struct weights *w)
 {
     return true; /* computed as if they were: float16 values lose nothing */
-}
-
-/* About: as if all were of the type of the first layer's gates, or queries. */
-static uint64_t bytes_of(const struct weights *w)
-{
-    static const char *const typical[] = {"blk.0.ffn_up_exps.weight", "blk.0.ffn_up.weight",
-                                          "blk.0.attn_q.weight"};
-    const uint64_t bytes = weights_bytes(of(w)->from);
-    enum dtype t;
-    for (size_t i = 0; i < sizeof typical / sizeof *typical; i++)
-        if (weights_dtype(of(w)->from, typical[i], &t) && is_quantised(t))
-            return bytes / (uint64_t)dtype_info(t)->block_bytes *
-                   (uint64_t)dtype_info(t)->block_elems * sizeof(float);
-    return bytes;
 }
 
 static void close_weights(struct weights *w)
@@ -88,7 +69,7 @@ static void close_weights(struct weights *w)
     free(w);
 }
 
-static const struct weights_kind kind = {has, get, dtype_of, all_f32, bytes_of, close_weights};
+static const struct weights_kind kind = {has, get, all_f32, close_weights};
 
 struct weights *weights_open_widened(const struct weights *from, struct backend *backend,
                                      struct err *e)

@@ -121,7 +121,11 @@ static inline bool model_rig_compute(const struct model_spec *s, const struct we
         return false;
     struct kv_config kv = model_kv_config(s, 16, DTYPE_F16);
     kv.n_pages = 1;
+    uint64_t bytes;
+    const bool checked = model_check(w, s, &bytes, e);
     bool ok = b->ops->kv_open(b, &kv, e) && (m = model_load(b, w, s, 16, e));
+    if (ok && !checked)
+        abort(); /* `inspect` would have said that it cannot be loaded */
     if (ok)
         model_rig_step(b, m, s->n_vocab);
     model_free(m);

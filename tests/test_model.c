@@ -291,9 +291,42 @@ static void a_fused_tensor_with_rows_too_many_is_refused(void **state)
     assert_contains(e.msg, "tensor blk.0.attn_qkv.weight has the dims [24, 49], expected [24, 48]");
 }
 
+static bool variant_checks(struct variant v, uint64_t *bytes, struct err *e)
+{
+    build_variant(&v);
+    build_file(&v.b);
+    struct model_file *f = model_file_open_memory(v.b.file.data, v.b.file.len, e);
+    const struct model_spec *s = f ? model_file_spec(f, e) : NULL;
+    if (!s)
+        fail_msg("%s", e->msg);
+    const bool ok = model_check(model_file_weights(f, e), s, bytes, e);
+    model_file_close(f);
+    build_free(&v.b);
+    return ok;
+}
+
+static void a_model_can_be_checked_without_loading(void **state)
+{
+    struct err e;
+    uint64_t bytes;
+    struct variant v = {.arch = "gpt-oss"};
+    assert_true(variant_checks(v, &bytes, &e));
+    v = (struct variant){.n_layers = 1};
+    const uint64_t layer = 4 * (24 + 24 * 24 + 2 * 12 * 24 + 24 * 24 + 24 + 3 * 40 * 24);
+    assert_true(variant_checks(v, &bytes, &e));
+    assert_int_equal(bytes, layer + 4 * (2 * 24 * 10 + 24));
+    v = (struct variant){.arch = "phi3", .fused = 2};
+    assert_false(variant_checks(v, &bytes, &e));
+    assert_contains(e.msg, "expected [24, 48]");
+    v = (struct variant){.experts = true, .times = 4, .apart = true, .first_type = 8};
+    assert_false(variant_checks(v, &bytes, &e));
+    assert_contains(e.msg, "blk.0.ffn_gate.1.weight is of type F32");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_model_can_be_checked_without_loading),
         cmocka_unit_test(experts_in_tensors_of_their_own_are_of_one_class),
         cmocka_unit_test(a_fused_tensor_with_rows_too_many_is_refused),
         cmocka_unit_test(a_tiny_model_runs_with_matrices_of_every_type),
