@@ -37,7 +37,7 @@ struct gen_params {                  /* zeroed = empty; free with gen_params_fre
     bool logprobs; /* asked, in either form */
     int n_top;     /* alternatives a token */
     bool include_stop_str, keep_special, return_token_ids, tokens_as_ids;
-    bool add_special_tokens; /* completions: BOS where the model wants it */
+    bool add_special_tokens; /* completions: what the model wants around a prompt */
 };
 
 bool gen_params_read(const json_t *body, bool chat, const struct params_limits *,

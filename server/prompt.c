@@ -27,17 +27,33 @@ bool prompt_has_tokenizer(const struct text_model *m, struct api_error *e)
                                     "/v1/completions");
 }
 
-static bool add_bos(const struct text_model *m, struct token_list *out, struct api_error *e)
+static bool begins_with(const struct token_list *l, const int32_t *ids, size_t n)
 {
-    int32_t bos = tokenizer_bos(m->tokenizer);
-    if (bos < 0 || !tokenizer_adds_bos(m->tokenizer))
-        return true;
-    if (out->n > 0 && out->ids[0] == bos)
-        return true;
-    if (!token_list_add(out, bos))
-        return api_fail_memory(e);
-    memmove(out->ids + 1, out->ids, (out->n - 1) * sizeof *out->ids);
-    out->ids[0] = bos;
+    return n > 0 && l->n >= n && memcmp(l->ids, ids, n * sizeof *ids) == 0;
+}
+
+static bool ends_with(const struct token_list *l, const int32_t *ids, size_t n)
+{
+    return n > 0 && l->n >= n && memcmp(l->ids + l->n - n, ids, n * sizeof *ids) == 0;
+}
+
+/* What the model wants around a prompt, each unless the text itself has it there. */
+static bool add_ends(const struct text_model *m, struct token_list *out, struct api_error *e)
+{
+    size_t n_before, n_behind, n = out->n;
+    const int32_t *before = tokenizer_prefix(m->tokenizer, &n_before);
+    const int32_t *behind = tokenizer_suffix(m->tokenizer, &n_behind);
+    if (begins_with(out, before, n_before))
+        n_before = 0;
+    if (ends_with(out, behind, n_behind))
+        n_behind = 0;
+    for (size_t i = 0; i < n_before + n_behind; i++)
+        if (!token_list_add(out, i < n_behind ? behind[i] : 0))
+            return api_fail_memory(e);
+    if (n_before) {
+        memmove(out->ids + n_before, out->ids, (n + n_behind) * sizeof *out->ids);
+        memcpy(out->ids, before, n_before * sizeof *before);
+    }
     return true;
 }
 
@@ -49,14 +65,7 @@ bool prompt_encode(const struct text_model *m, const char *text, size_t n, enum 
         return false;
     if (!tokenizer_encode(m->tokenizer, text, n, rule, NULL, 0, out, &err))
         return api_fail_err(e, "prompt", &err);
-    if (!special)
-        return true;
-    if (!add_bos(m, out, e))
-        return false;
-    int32_t eos = tokenizer_eos(m->tokenizer);
-    if (eos >= 0 && tokenizer_adds_eos(m->tokenizer) && !token_list_add(out, eos))
-        return api_fail_memory(e);
-    return true;
+    return !special || add_ends(m, out, e);
 }
 
 bool prompt_read_ids(const struct text_model *m, const json_t *array, const char *name,
@@ -272,14 +281,14 @@ static bool render(const struct text_model *m, const json_t *context, struct ren
     return api_fail_err(e, "messages", &err);
 }
 
-static bool encode_rendered(const struct text_model *m, const struct rendered *r,
+static bool encode_rendered(const struct text_model *m, const struct rendered *r, bool special,
                             struct token_list *out, struct api_error *e)
 {
     struct err err;
     if (!tokenizer_encode(m->tokenizer, r->text.data ? r->text.data : "", r->text.len,
                           CONTROL_SPANS, r->template_spans, r->n_spans, out, &err))
         return api_fail_err(e, "messages", &err);
-    if (!add_bos(m, out, e))
+    if (special && !add_ends(m, out, e))
         return false;
     return out->n > 0 ||
            api_bad(e, "messages", "messages: the chat template made no tokens of them");
@@ -312,7 +321,9 @@ bool prompt_from_chat(const struct text_model *m, const json_t *body, struct tok
                       struct api_error *e)
 {
     struct rendered r = {0};
-    bool ok = prompt_render_chat(m, body, &r, e) && encode_rendered(m, &r, out, e);
+    bool special = false; /* templates write them */
+    bool ok = field_bool(body, "add_special_tokens", &special, e) &&
+              prompt_render_chat(m, body, &r, e) && encode_rendered(m, &r, special, out, e);
     rendered_free(&r);
     return ok;
 }

@@ -1,8 +1,9 @@
 /* prompt.h: from a request's body to token ids.
  *
  * Raw prompts of /v1/completions are the client's own template: control tokens in them are
- * recognised. In chat only what the template wrote can be control (promise 9). BOS is added
- * when the model wants it and the text does not begin with it already. Any thread. */
+ * recognised. In chat only what the template wrote can be control (promise 9). The ids that the
+ * model wants around a prompt (BOS, EOS, ...) are added where the text does not have them already:
+ * to raw prompts unless add_special_tokens is false, to chats only where it is true. Any thread. */
 #ifndef TOKEND_PROMPT_H
 #define TOKEND_PROMPT_H
 
@@ -42,14 +43,15 @@ struct prompt_options {
 bool prompts_from_completion(const struct text_model *, const json_t *body,
                              const struct prompt_options *, struct prompt_list *out,
                              struct api_error *e);
-/* The field `messages` through the chat template; then as ids. */
+/* The field `messages` through the chat template; then as ids (with the body's add_special_tokens).
+ */
 bool prompt_render_chat(const struct text_model *, const json_t *body, struct rendered *out,
                         struct api_error *e);
 bool prompt_from_chat(const struct text_model *, const json_t *body, struct token_list *out,
                       struct api_error *e);
 
 bool prompt_has_tokenizer(const struct text_model *, struct api_error *e);
-/* Encodes a text; special: adds BOS (and EOS) where the model wants them. */
+/* Encodes a text; special: with the ids that the model wants around it. */
 bool prompt_encode(const struct text_model *, const char *text, size_t n, enum control_rule,
                    bool special, struct token_list *out, struct api_error *e);
 /* Reads an array of ids, each checked. `name` is the field. */

@@ -118,7 +118,8 @@ void http_get_stats(const struct http_server *s, struct http_stats *out)
 
 enum { BOS = 256, EOS = 257, N_VOCAB = 300 };
 struct tokenizer {
-    bool adds_bos;
+    int32_t prefix[2], suffix[1];
+    size_t n_prefix, n_suffix;
 };
 static char all_bytes[256];
 
@@ -144,13 +145,15 @@ int32_t tokenizer_eos(const struct tokenizer *t)
 {
     return EOS;
 }
-bool tokenizer_adds_bos(const struct tokenizer *t)
+const int32_t *tokenizer_prefix(const struct tokenizer *t, size_t *n)
 {
-    return t->adds_bos;
+    *n = t->n_prefix;
+    return t->prefix;
 }
-bool tokenizer_adds_eos(const struct tokenizer *t)
+const int32_t *tokenizer_suffix(const struct tokenizer *t, size_t *n)
 {
-    return false;
+    *n = t->n_suffix;
+    return t->suffix;
 }
 bool token_list_add(struct token_list *l, int32_t id)
 {
@@ -302,7 +305,7 @@ static int setup(void **state)
     engine = (struct engine){
         .info = {.max_model_len = 100, .max_num_seqs = 2, .backend = "fake", .block_size = 16}};
     engine.info.spec.n_vocab = N_VOCAB;
-    tokenizer.adds_bos = false;
+    tokenizer = (struct tokenizer){0};
     struct api_config c = {
         .model_names = names, .created = 1, .max_queue_len = 100, .stall_limit_s = 60};
     uv_loop_init(&loop);

@@ -117,9 +117,36 @@ static void tokenize_and_detokenize_are_inverse(void **state)
     assert_error(posted(tokenize_handle, "{}"), 400, "missing_field");
 }
 
+#define HI "\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
+
+static void replies(void (*handle)(struct http_request *, void *), const char *body,
+                    const char *want)
+{
+    struct http_request *h = posted(handle, body);
+    assert_int_equal(h->status, 200);
+    assert_non_null(strstr(h->out.data, want));
+    end(h, false);
+}
+
+static void special_tokens_of_a_chat_are_the_templates_unless_asked_for(void **state)
+{
+    tokenizer = (struct tokenizer){{'B', BOS}, {EOS}, 2, 1};
+    replies(tokenize_handle, "{\"prompt\":\"hi\"}", "[66,256,104,105,257]");
+    replies(tokenize_handle, "{\"prompt\":\"hi\",\"add_special_tokens\":false}", "[104,105]");
+    replies(tokenize_handle, "{\"content\":\"hi\"}", "[104,105]");
+    replies(tokenize_handle, "{\"content\":\"hi\",\"add_special\":true}", "[66,256,104,105,257]");
+    replies(tokenize_handle, "{" HI "}", "[104,105]");
+    replies(tokenize_handle, "{" HI ",\"add_special_tokens\":true}", "[66,256,104,105,257]");
+    replies(chat_render_handle, "{" HI "}", "[104,105]");
+    replies(chat_render_handle, "{" HI ",\"add_special_tokens\":true}", "[66,256,104,105,257]");
+    tokenizer = (struct tokenizer){.prefix = {'h'}, .n_prefix = 1}; /* of the template's own */
+    replies(chat_render_handle, "{" HI ",\"add_special_tokens\":true}", "[104,105]");
+    assert_error(posted(tokenize_handle, "{" HI ",\"add_special_tokens\":1}"), 400, "invalid_type");
+}
+
 static void rendering_gives_the_ids_and_generates_nothing(void **state)
 {
-    tokenizer.adds_bos = true;
+    tokenizer = (struct tokenizer){.prefix = {BOS}, .n_prefix = 1};
     struct http_request *h =
         posted(completions_render_handle, "{\"prompt\":[[7,8],\"a\"],\"n\":2,\"max_tokens\":900}");
     assert_string_equal(h->out.data, "[{\"token_ids\":[7,8]},{\"token_ids\":[256,97]}]");
@@ -129,7 +156,7 @@ static void rendering_gives_the_ids_and_generates_nothing(void **state)
                "\"tools\":null,\"documents\":null,\"chat_template\":null,"
                "\"add_generation_prompt\":true,\"continue_final_message\":false,"
                "\"chat_template_kwargs\":{}}");
-    assert_string_equal(h->out.data, "{\"token_ids\":[256,104,105]}");
+    assert_string_equal(h->out.data, "{\"token_ids\":[104,105]}");
     end(h, false);
     assert_int_equal(engine.n, 0);
     assert_int_equal(api->n_sequences, 0);
@@ -329,6 +356,7 @@ int main(void)
         with_api(a_body_on_the_pool_survives_the_beginning_of_a_drain),
         with_api(health_tells_the_truth),
         with_api(tokenize_and_detokenize_are_inverse),
+        with_api(special_tokens_of_a_chat_are_the_templates_unless_asked_for),
         with_api(rendering_gives_the_ids_and_generates_nothing),
         with_api(reasoning_effort_is_a_variable_of_the_template),
         with_api(a_final_message_is_continued_only_instead_of_a_new_one),

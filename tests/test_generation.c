@@ -177,19 +177,29 @@ static void the_choices_of_a_prompt_share_its_logprobs(void **state)
     end(h, false);
 }
 
-static void bos_is_added_once(void **state)
+static void is_prompt(const char *body, const int32_t *want, int n)
 {
-    tokenizer.adds_bos = true;
-    struct http_request *h = posted(completions_handle, "{\"prompt\":\"a\",\"max_tokens\":1}");
-    assert_int_equal(engine.all[0]->n_prompt, 2);
-    assert_int_equal(engine.all[0]->prompt[0], BOS);
-    end_request(engine.all[0], FINISH_LENGTH);
+    struct http_request *h = posted(completions_handle, body);
+    struct request *r = engine.all[engine.n - 1];
+    assert_int_equal(r->n_prompt, n);
+    assert_memory_equal(r->prompt, want, (size_t)n * sizeof *want);
+    end_request(r, FINISH_LENGTH);
     end(h, false);
-    h = posted(completions_handle,
-               "{\"prompt\":\"a\",\"max_tokens\":1,\"add_special_tokens\":false}");
-    assert_int_equal(engine.all[1]->n_prompt, 1);
-    end_request(engine.all[1], FINISH_LENGTH);
-    end(h, false);
+}
+
+static void what_the_model_wants_around_a_prompt_is_added_once(void **state)
+{
+    tokenizer = (struct tokenizer){{'G', BOS}, {EOS}, 2, 1};
+    is_prompt("{\"prompt\":\"a\",\"max_tokens\":1}", (int32_t[]){'G', BOS, 'a', EOS}, 4);
+    is_prompt("{\"prompt\":\"\",\"max_tokens\":1}", (int32_t[]){'G', BOS, EOS}, 3);
+    is_prompt("{\"prompt\":\"a\",\"max_tokens\":1,\"add_special_tokens\":false}", (int32_t[]){'a'},
+              1);
+    tokenizer = (struct tokenizer){{'G', 'S'}, {'E'}, 2, 1};
+    is_prompt("{\"prompt\":\"GSa\",\"max_tokens\":1}", (int32_t[]){'G', 'S', 'a', 'E'}, 4);
+    is_prompt("{\"prompt\":\"GaE\",\"max_tokens\":1}", (int32_t[]){'G', 'S', 'G', 'a', 'E'}, 5);
+    is_prompt("{\"prompt\":[7],\"max_tokens\":1}", (int32_t[]){7}, 1);
+    tokenizer = (struct tokenizer){.suffix = {EOS}, .n_suffix = 1};
+    is_prompt("{\"prompt\":\"a\",\"max_tokens\":1}", (int32_t[]){'a', EOS}, 2);
 }
 
 static void a_large_reply_is_written_by_a_worker(void **state)
@@ -548,7 +558,7 @@ int main(void)
         with_api(prompts_and_choices_are_numbered_in_order),
         with_api(echo_with_logprobs_lists_the_prompt_first),
         with_api(the_choices_of_a_prompt_share_its_logprobs),
-        with_api(bos_is_added_once),
+        with_api(what_the_model_wants_around_a_prompt_is_added_once),
         with_api(a_large_reply_is_written_by_a_worker),
         with_api(a_chat_stream_is_role_text_reason_usage_done),
         with_api(no_event_is_sent_for_a_token_without_text),

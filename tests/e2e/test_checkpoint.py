@@ -1,5 +1,6 @@
 """A Hugging Face directory is served: its tokenizer, templates, ends and sampling defaults."""
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,8 @@ from tokend import PROGRAM, Tokend
 sys.path.insert(0, str(Path(__file__).parents[1] / "reference"))
 import tiny_checkpoints  # noqa: E402
 
+CORPUS = Path(os.environ.get("TOKEND_CORPUS", Path(__file__).parents[3] / "shared/golden"))
+GOLDEN = sorted(p.parent for p in CORPUS.glob("models/*/golden.json"))
 SPECIAL = ["<s>", "</s>", "<|user|>", "<|assistant|>"]
 # Printable ASCII, a token a character; a space is "Ġ" to byte-level tokenizers.
 VOCAB = [chr(c) for c in range(33, 127)] + ["\u0120"]
@@ -59,6 +62,45 @@ def test_a_chat_goes_through_its_template_and_tokenizer(folder):
             "temperature": 0, "return_token_ids": True})
         n = len(VOCAB)
         assert r.json()["prompt_token_ids"] == [n, n + 2, *ids("a <s> b"), n + 3]
+
+
+def post(server, path, **body):
+    r = server.http.post(path, json=body)
+    assert r.status_code == 200, r.text
+    return r.json()
+
+
+def test_prompts_have_what_its_post_processor_adds_and_chats_what_the_template_writes(folder):
+    begin, end, user, answer = range(len(VOCAB), len(VOCAB) + 4)
+    wants = [{"SpecialToken": {"id": "<|user|>", "type_id": 0}}, {"SpecialToken": {"id": "<s>", "type_id": 0}},
+             {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "</s>", "type_id": 0}}]
+    write(folder, "tokenizer.json", {**tokenizer(), "post_processor": {
+        "type": "TemplateProcessing", "single": wants, "pair": [], "special_tokens": {
+            t: {"id": t, "ids": [len(VOCAB) + SPECIAL.index(t)], "tokens": [t]}
+            for t in ("<|user|>", "<s>", "</s>")}}})
+    whole = [user, begin, *ids("ab"), end]
+    with Tokend(model=str(folder)) as server:
+        for text in ("ab", "<|user|><s>ab", "<|user|><s>ab</s>"):
+            r = complete(server, prompt=text, max_tokens=1, return_token_ids=True)
+            assert r["prompt_token_ids"] == whole, text
+        assert post(server, "/tokenize", prompt="ab")["tokens"] == whole
+        assert post(server, "/tokenize", prompt="ab", add_special_tokens=False)["tokens"] == ids("ab")
+        chat = {"messages": [{"role": "user", "content": "ab"}]}
+        written = [begin, user, *ids("ab"), answer]
+        assert post(server, "/tokenize", **chat)["tokens"] == written
+        r = post(server, "/v1/chat/completions", **chat, max_tokens=1, return_token_ids=True)
+        assert r["prompt_token_ids"] == written
+
+
+@pytest.mark.skipif(not GOLDEN, reason=f"no golden models in {CORPUS} (TOKEND_CORPUS says where)")
+@pytest.mark.parametrize("folder", GOLDEN, ids=lambda p: p.name)
+def test_a_text_has_the_tokens_of_the_reference(folder):
+    golden = json.loads((folder / "golden.json").read_text())
+    prompt = next(p for p in golden["prompts"] if p["name"] == "short")
+    with Tokend(model=str(folder)) as server:
+        assert post(server, "/tokenize", prompt=prompt["text"])["tokens"] == prompt["ids"]
+        r = post(server, "/v1/completions", prompt=prompt["text"], max_tokens=1)
+        assert r["usage"]["prompt_tokens"] == len(prompt["ids"])
 
 
 def test_its_ends_end_an_answer(folder):
