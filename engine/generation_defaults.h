@@ -10,4 +10,14 @@ struct generation_defaults {
     int top_k;
 };
 
+/* The same as a list, in a fixed order, to print. */
+enum { N_GENERATION_DEFAULTS = 5 };
+struct generation_default {
+    const char *name; /* as requests spell it */
+    bool has;
+    double value;
+};
+void generation_defaults_list(const struct generation_defaults *,
+                              struct generation_default out[N_GENERATION_DEFAULTS]);
+
 #endif

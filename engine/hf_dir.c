@@ -90,28 +90,32 @@ static bool read_tokenizer_eos(struct hf_dir *d, struct err *e)
 
 /* --- generation_config.json --- */
 
+/* One that cannot be meant is no reason to refuse a model. */
 static bool read_default(const struct hf_config *c, const char *key, double min, double max,
-                         bool *has, double *out)
+                         double *out)
 {
-    *has = hf_get(c->top, key);
-    return hf_num(c, c->top, key, min, max, min, out);
+    struct err why;
+    struct hf_config own = *c;
+    own.e = &why;
+    if (!hf_get(c->top, key))
+        return false;
+    if (hf_num(&own, c->top, key, min, max, min, out))
+        return true;
+    log_warn("%s: ignored", why.msg);
+    return false;
 }
 
-static bool read_defaults(const struct hf_config *c, struct generation_defaults *g)
+/* do_sample is not looked at: as with vLLM, a temperature alone says whether to sample. */
+static void read_defaults(const struct hf_config *c, struct generation_defaults *g)
 {
-    double top_k;
-    bool samples;
-    if (!read_default(c, "temperature", 0, 100, &g->has_temperature, &g->temperature) ||
-        !read_default(c, "top_p", 0, 1, &g->has_top_p, &g->top_p) ||
-        !read_default(c, "min_p", 0, 1, &g->has_min_p, &g->min_p) ||
-        !read_default(c, "repetition_penalty", 0.01, 100, &g->has_repetition_penalty,
-                      &g->repetition_penalty) ||
-        !read_default(c, "top_k", -1, 1 << 24, &g->has_top_k, &top_k) ||
-        !hf_bool(c, c->top, "do_sample", true, &samples))
-        return false;
+    double top_k = 0;
+    g->has_temperature = read_default(c, "temperature", 0, 100, &g->temperature);
+    g->has_top_p = read_default(c, "top_p", 0, 1, &g->top_p) && g->top_p > 0;
+    g->has_min_p = read_default(c, "min_p", 0, 1, &g->min_p);
+    g->has_repetition_penalty =
+        read_default(c, "repetition_penalty", 0.01, 100, &g->repetition_penalty);
+    g->has_top_k = read_default(c, "top_k", -1, 1 << 24, &top_k);
     g->top_k = (int)top_k;
-    g->has_top_p = g->has_top_p && g->top_p > 0;
-    return true;
 }
 
 static bool read_generation(struct hf_dir *d, struct err *e)
@@ -120,7 +124,9 @@ static bool read_generation(struct hf_dir *d, struct err *e)
     json_t *json;
     if (!read_optional(d, "generation_config.json", MAX_JSON, &json, &c, e))
         return false;
-    bool ok = !json || (read_eos(&c, json, &d->spec) && read_defaults(&c, &d->defaults));
+    bool ok = !json || read_eos(&c, json, &d->spec);
+    if (json)
+        read_defaults(&c, &d->defaults);
     json_decref(json);
     return ok;
 }

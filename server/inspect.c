@@ -252,16 +252,9 @@ static void add_defaults(struct inspection *i)
 {
     const struct generation_defaults *d = model_file_defaults(i->file);
     json_t *out = json_object();
-    const struct {
-        const char *name;
-        bool has;
-        double value;
-    } all[] = {{"temperature", d->has_temperature, d->temperature},
-               {"top_p", d->has_top_p, d->top_p},
-               {"top_k", d->has_top_k, d->top_k},
-               {"min_p", d->has_min_p, d->min_p},
-               {"repetition_penalty", d->has_repetition_penalty, d->repetition_penalty}};
-    for (size_t k = 0; k < sizeof all / sizeof *all; k++)
+    struct generation_default all[N_GENERATION_DEFAULTS];
+    generation_defaults_list(d, all);
+    for (int k = 0; k < N_GENERATION_DEFAULTS; k++)
         if (all[k].has)
             set(out, all[k].name, json_real(all[k].value));
     set(i->out, "sampling_defaults", out);

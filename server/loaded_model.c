@@ -89,16 +89,9 @@ static void take_defaults(struct loaded_model *m, const struct model_file *file,
     if (strcmp(setting, "auto") != 0)
         return;
     m->defaults = *d;
-    const struct {
-        const char *name;
-        bool has;
-        double value;
-    } all[] = {{"temperature", d->has_temperature, d->temperature},
-               {"top_p", d->has_top_p, d->top_p},
-               {"top_k", d->has_top_k, d->top_k},
-               {"min_p", d->has_min_p, d->min_p},
-               {"repetition_penalty", d->has_repetition_penalty, d->repetition_penalty}};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    struct generation_default all[N_GENERATION_DEFAULTS];
+    generation_defaults_list(d, all);
+    for (int i = 0; i < N_GENERATION_DEFAULTS; i++)
         if (all[i].has)
             n += snprintf(text + n, sizeof text - (size_t)n, "%s%s %g", n ? ", " : "", all[i].name,
                           all[i].value);

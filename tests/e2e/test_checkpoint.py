@@ -124,6 +124,17 @@ def test_its_sampling_defaults_are_the_servers(folder):
     assert len(answers("--generation-config", "none")) > 1
 
 
+def test_a_default_that_cannot_be_meant_is_ignored(folder):
+    write(folder, "generation_config.json", {
+        "do_sample": "yes", "top_p": 1.1, "repetition_penalty": 0, "min_p": "x", "top_k": 1e300,
+        "temperature": 0.25})
+    with Tokend(model=str(folder)) as server:
+        assert "top_p is 1.1, expected 0 to 1: ignored" in server.output()
+        assert "sampling defaults of the model's generation_config.json: temperature 0.25 (" in (
+            server.output())
+        assert complete(server)["finish_reason"] == "length"
+
+
 @pytest.mark.parametrize("tools, prompt", [(None, "plain"), ([{"type": "function"}], "tools")])
 def test_render_takes_the_template_that_is_for_tools(folder, tmp_path, tools, prompt):
     write(folder, "tokenizer_config.json", {"chat_template": [
