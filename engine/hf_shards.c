@@ -69,29 +69,42 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Names of the map's files, each once. They are few and tensors many: look before adding. */
-static bool add_mapped(struct hf_shards *s, const json_t *map, struct err *e)
+static bool bad_entry(const struct hf_shards *s, const char *tensor, const json_t *v, struct err *e)
 {
-    const char *tensor, *last = "";
+    return err_set(
+        e, ERR_INVALID,
+        "%s/model.safetensors.index.json: tensor \"%s\" is in %s, expected the name of a "
+        ".safetensors file beside it",
+        file_map_shown(s->dir).text, hf_show(tensor).text, hf_show_value(v).text);
+}
+
+/* Names of the map's files, each once. `seen` has those so far: tensors and files may be many. */
+static bool add_each(struct hf_shards *s, const json_t *map, json_t *seen, struct err *e)
+{
+    const char *tensor;
     json_t *v;
     json_object_foreach((json_t *)map, tensor, v)
     {
         const char *name = json_string_value(v);
         if (!name || !is_plain_name(name))
-            return err_set(e, ERR_INVALID,
-                           "%s/model.safetensors.index.json: tensor \"%s\" is in %s, expected the "
-                           "name of a .safetensors file beside it",
-                           file_map_shown(s->dir).text, hf_show(tensor).text,
-                           hf_show_value(v).text);
-        bool known = strcmp(name, last) == 0;
-        for (size_t i = 0; i < s->n_names && !known; i++)
-            known = strcmp(s->file_names[i], name) == 0;
-        if (!known && s->n_names == MAX_FILES)
+            return bad_entry(s, tensor, v, e);
+        if (json_object_get(seen, name))
+            continue;
+        if (s->n_names == MAX_FILES)
             return err_set(e, ERR_LIMIT, "more than %d files of weights", MAX_FILES);
-        if (!known && !add_file(s, name, e))
-            return false;
-        last = name;
+        if (json_object_set_new(seen, name, json_true()) != 0 || !add_file(s, name, e))
+            return err_set(e, ERR_MEMORY, "no memory for a file name");
     }
+    return true;
+}
+
+static bool add_mapped(struct hf_shards *s, const json_t *map, struct err *e)
+{
+    json_t *seen = json_object();
+    bool ok = add_each(s, map, seen, e);
+    json_decref(seen);
+    if (!ok)
+        return false;
     qsort(s->file_names, s->n_names, sizeof *s->file_names, by_text);
     return s->n_names > 0 ||
            err_set(e, ERR_INVALID, "%s/model.safetensors.index.json has no weight_map",

@@ -136,13 +136,35 @@ static void write_shard(const struct temp_dir *d, const char *name, const char *
 
 static void index_refused(const struct temp_dir *d, const char *map, const char *part)
 {
-    char text[512];
+    struct buf text = {0};
     struct err e;
-    snprintf(text, sizeof text, "{\"weight_map\":%s}", map);
-    temp_dir_write(d, "model.safetensors.index.json", text);
+    buf_add_str(&text, "{\"weight_map\":");
+    buf_add_str(&text, map);
+    buf_add_str(&text, "}");
+    temp_dir_write_bytes(d, "model.safetensors.index.json", text.data, text.len);
+    buf_free(&text);
     if (hf_shards_open(d->path, &e))
-        fail_msg("accepted: %s", map);
+        fail_msg("accepted: %.500s", map);
     assert_contains(e.msg, part);
+}
+
+static void an_index_names_few_files_however_many_tensors_it_has(void **state)
+{
+    struct temp_dir d;
+    struct buf map = {0};
+    temp_dir_open(&d);
+    for (int i = 0; i < 60000; i++) {
+        char entry[64];
+        snprintf(entry, sizeof entry, "%s\"t%d\":\"m-%d.safetensors\"", i ? "," : "{", i, i % 1999);
+        buf_add_str(&map, entry);
+    }
+    buf_add_str(&map, "}");
+    index_refused(&d, map.data, "1999 of the 1999 files of weights are missing");
+    map.len--;
+    buf_add_str(&map, ",\"a\":\"a.safetensors\",\"b\":\"b.safetensors\"}");
+    index_refused(&d, map.data, "more than 2000 files of weights");
+    buf_free(&map);
+    temp_dir_close(&d);
 }
 
 static void an_index_names_the_files(void **state)
@@ -208,6 +230,7 @@ int main(void)
         cmocka_unit_test(entries_of_wrong_kinds_are_refused),
         cmocka_unit_test(headers_that_are_none_are_refused),
         cmocka_unit_test(an_index_names_the_files),
+        cmocka_unit_test(an_index_names_few_files_however_many_tensors_it_has),
         cmocka_unit_test(a_directory_of_another_kind_is_told_what_it_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -34,7 +34,7 @@ enum { N_LLAMA = sizeof llama_tensors / sizeof *llama_tensors };
 /* Weights in the making, then opened. Values count up from 0 through the whole file. */
 struct made {
     struct buf header, file;
-    int n_values;
+    int n_values, n_zeros; /* the last ones are 0 */
     json_t *config;
     struct model_spec spec;
     struct hf_shards *shards;
@@ -68,7 +68,7 @@ static bool open_made(struct made *m, const char *config, struct err *e)
     buf_add(&m->file, &n, sizeof n);
     buf_add(&m->file, m->header.data, m->header.len);
     for (int i = 0; i < m->n_values; i++) {
-        const float f = (float)i;
+        const float f = i < m->n_values - m->n_zeros ? (float)i : 0;
         buf_add(&m->file, &f, sizeof f);
     }
     m->config = json_loads(config, 0, &why);
@@ -229,8 +229,9 @@ static void what_a_model_has_no_use_for_is_passed_over(void **state)
     add(&m, "lm_head.weight", "[3,4]", 12); /* tied: the embeddings count */
     add(&m, "model.layers.0.self_attn.rotary_emb.inv_freq", "[1]", 1);
     add(&m, "vision_tower.patch.weight", "[2]", 2);
-    add(&m, "model.layers.0.self_attn.q_proj.bias", "[4]", 4); /* attention_bias is false */
     add(&m, "model.layers.0.self_attn.k_scale", "[]", 1);
+    add(&m, "model.layers.0.self_attn.q_proj.bias", "[4]", 4); /* attention_bias is false */
+    m.n_zeros = 4;
     if (!open_made(&m,
                    "{\"model_type\":\"llama\",\"hidden_size\":4,\"num_attention_heads\":2,"
                    "\"num_key_value_heads\":1,\"num_hidden_layers\":1,\"intermediate_size\":6,"
@@ -247,6 +248,7 @@ static void tensors_of_a_feature_that_is_not_there_are_refused(void **state)
         "model.layers.0.self_attn.q_norm.weight", "model.layers.1.input_layernorm.weight",
         "model.layers.0.mlp.router.weight",       "model.layers.0.self_attn.q_proj.lora_A",
         "model.layers.00.input_layernorm.weight", "score.weight",
+        "model.layers.0.self_attn.q_proj.bias",   "model.layers.0.input_layernorm.bias",
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct made m = {0};
