@@ -32,6 +32,7 @@ struct settings {
     int64_t kv_cache_memory; /* bytes; 0: automatic */
     const char *kv_cache_dtype;
     const char *dtype;
+    const char *activation_bits;
     const char *quantization;
     bool enable_prefix_caching;
     int64_t seed;              /* −1: a new one for each request */

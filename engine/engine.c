@@ -48,6 +48,9 @@ static bool check_config(const struct engine_config *c, struct err *e)
                        c->max_num_batched_tokens, c->max_num_seqs);
     if (c->max_model_len < 0 || c->threads < 0)
         return err_set(e, ERR_INVALID, "--max-model-len and --threads must not be negative");
+    if (c->activation_bits != 0 && c->activation_bits != 8 && c->activation_bits != 16)
+        return err_set(e, ERR_INVALID, "--activation-bits %d: expected 8 or 16",
+                       c->activation_bits);
     return true;
 }
 
@@ -57,6 +60,7 @@ static bool open_backend(struct engine *e, const struct model_file *file, int ma
     const struct engine_config *c = &e->config;
     e->max_pages = (max_len + c->block_size - 1) / c->block_size;
     e->max_logits = c->max_num_seqs;
+    const int auto_bits = e->info.spec.n_experts > 0 ? 16 : 8;
     char *cache = NULL;
     if (c->repack_cache && model_file_path(file) &&
         !(cache = repack_cache_path(c->repack_cache, model_file_path(file), err)))
@@ -69,6 +73,7 @@ static bool open_backend(struct engine *e, const struct model_file *file, int ma
         .max_seqs = c->max_num_seqs,
         .max_pages = e->max_pages,
         .max_logits = e->max_logits,
+        .fine_activations = (c->activation_bits ? c->activation_bits : auto_bits) == 16,
     };
     e->backend = (c->open_backend ? c->open_backend : backend_cpu_open)(&bc, err);
     free(cache);

@@ -29,7 +29,9 @@ struct engine_config {
     int threads;              /* 0: as many as may run at once */
     uint64_t kv_cache_memory; /* bytes; 0: the default rule */
     enum dtype kv_dtype;
-    bool kv_dtype_auto; /* f32 for F32 models, else f16 */
+    bool kv_dtype_auto;  /* f32 for F32 models, else f16 */
+    int activation_bits; /* of what quantised matrices read: 8 or 16; 0: 16 where there are experts,
+                            which rounding may swap, else 8 */
     bool prefix_caching;
     const char *repack_cache; /* "beside" or a directory (repack_cache.h); NULL: none */
     bool widen;               /* quantised matrices to float32 while loading */

@@ -38,6 +38,8 @@ struct backend_config {
     int max_logits; /* most rows of a step whose logits are wanted */
     size_t attention_partials; /* CPU: bytes for partial results of attention; 0: 32 MiB. More is
                                   taken where one row needs more, less where all need less */
+    bool fine_activations; /* what quantised weights read has 16 bits a value instead of 8 (CPU: two
+                              int8 planes): twice the multiplications, a 250th of the rounding */
     /* CPU: the file in which packed weights are kept for the next open; NULL: in none. `model` is a
      * number that another model's files, or these after a change, do not have. */
     const char *repack_cache;

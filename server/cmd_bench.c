@@ -30,7 +30,7 @@ struct number_list {
 struct bench_options {
     const char *model, *svg;
     struct number_list threads, prompt, generate, depth, batch;
-    int64_t repeat;
+    int64_t repeat, activation_bits;
     bool json, help, own_depths, shared_depth;
 };
 
@@ -57,6 +57,7 @@ static const char help_text[] =
     "  --depth LIST      tokens that are in the cache before (0)\n"
     "  --batch LIST      requests that run together (1)\n"
     "  --shared-depth    the requests of a batch have these tokens in common, and so their pages\n"
+    "  --activation-bits N  8 or 16; 0: as serve decides (0)\n"
     "  --repeat N        samples of each test (3)\n"
     "  --json            one JSON object a line and sample, instead of the table\n"
     "  --svg FILE        also a picture. Not every combination is measured then, but each depth\n"
@@ -83,22 +84,29 @@ static bool parse_list(const char *flag, const char *text, int64_t min, int64_t 
     }
 }
 
+static bool parse_one(const char *flag, const char *text, int64_t min, int64_t max, int64_t *out,
+                      struct err *e)
+{
+    return parse_int(text, min, max, out, e) || err_prefix(e, "%s %s", flag, text);
+}
+
 /* Reads one flag; the value may follow after '=' or as the next argument. */
 static bool parse_flag(struct bench_options *o, int argc, char **argv, int *i, struct err *e)
 {
-    struct number_list repeat;
     const struct {
         const char *name;
-        struct number_list *list;
+        struct number_list *list; /* or … */
+        int64_t *one;             /* … neither: text */
         int64_t min, max;
     } flags[] = {
-        {"--threads", &o->threads, 0, 1024},
-        {"--prompt", &o->prompt, 0, 1 << 24},
-        {"--generate", &o->generate, 0, 1 << 24},
-        {"--depth", &o->depth, 0, 1 << 24},
-        {"--batch", &o->batch, 1, MAX_BATCH},
-        {"--repeat", &repeat, 1, 1000},
-        {"--svg", NULL, 0, 0},
+        {"--threads", &o->threads, NULL, 0, 1024},
+        {"--prompt", &o->prompt, NULL, 0, 1 << 24},
+        {"--generate", &o->generate, NULL, 0, 1 << 24},
+        {"--depth", &o->depth, NULL, 0, 1 << 24},
+        {"--batch", &o->batch, NULL, 1, MAX_BATCH},
+        {"--repeat", NULL, &o->repeat, 1, 1000},
+        {"--activation-bits", NULL, &o->activation_bits, 0, 16},
+        {"--svg", NULL, NULL, 0, 0},
     };
     const char *arg = argv[*i];
     const size_t len = strcspn(arg, "=");
@@ -108,16 +116,13 @@ static bool parse_flag(struct bench_options *o, int argc, char **argv, int *i, s
         if (arg[len] == '\0' && *i + 1 >= argc)
             return err_set(e, ERR_INVALID, "%s: expected a value after it", arg);
         const char *value = arg[len] ? arg + len + 1 : argv[++*i];
-        if (!flags[k].list) {
-            o->svg = value;
-            return true;
-        }
-        if (!parse_list(flags[k].name, value, flags[k].min, flags[k].max, flags[k].list, e))
-            return false;
-        if (flags[k].list != &repeat)
-            return true;
-        o->repeat = repeat.at[0];
-        return repeat.n == 1 || err_set(e, ERR_INVALID, "--repeat %s: expected one number", value);
+        const int64_t min = flags[k].min, max = flags[k].max;
+        if (flags[k].list)
+            return parse_list(flags[k].name, value, min, max, flags[k].list, e);
+        if (flags[k].one)
+            return parse_one(flags[k].name, value, min, max, flags[k].one, e);
+        o->svg = value;
+        return true;
     }
     return err_set(e, ERR_INVALID, "%s: unknown option; see tokend bench --help", arg);
 }
@@ -388,6 +393,7 @@ static struct engine_config config_of(const struct bench_options *o, int threads
         .block_size = 16,
         .threads = threads,
         .kv_dtype_auto = true,
+        .activation_bits = (int)o->activation_bits,
         .prefix_caching = true,
     };
 }

@@ -108,6 +108,11 @@ static enum dtype type_of(const char *name)
     return t;
 }
 
+static int bits_of(const char *text)
+{
+    return strcmp(text, "8") == 0 ? 8 : strcmp(text, "16") == 0 ? 16 : 0;
+}
+
 bool loaded_model_open(struct loaded_model *m, const struct settings *s, void (*wake)(void *arg),
                        void *arg, struct err *e)
 {
@@ -127,6 +132,7 @@ bool loaded_model_open(struct loaded_model *m, const struct settings *s, void (*
         .kv_cache_memory = (uint64_t)s->kv_cache_memory,
         .kv_dtype = type_of(s->kv_cache_dtype),
         .kv_dtype_auto = !strcmp(s->kv_cache_dtype, "auto"),
+        .activation_bits = bits_of(s->activation_bits),
         .prefix_caching = s->enable_prefix_caching,
         .widen = strcmp(s->dtype, "float32") == 0,
         .repack_cache = s->repack_cache,

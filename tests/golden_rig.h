@@ -16,6 +16,7 @@ struct limits {
     double logprob;
     const char *kv;           /* NULL: auto */
     const char *quantization; /* NULL: as the file is */
+    int bits;                 /* of activations; 0: auto */
 };
 
 struct golden_run {
@@ -182,6 +183,7 @@ static inline struct engine_config golden_config(struct limits lim)
         c.kv_dtype_auto = false;
         assert_true(dtype_from_name(lim.kv, &c.kv_dtype));
     }
+    c.activation_bits = lim.bits;
     if (lim.quantization) {
         c.quantise = true;
         assert_true(dtype_from_name(lim.quantization, &c.quantise_to));

@@ -167,7 +167,8 @@ static bool widen(struct cpu_backend *b, int width, struct err *e)
 
 static bool take_quantised(struct cpu_backend *b, struct activation *a, struct err *e)
 {
-    size_t n_blocks = (size_t)a->width / QBLOCK, stride = (size_t)qstride(a->max_rows);
+    size_t n_blocks = (size_t)a->width / QBLOCK,
+           stride = (size_t)activation_qstride(a, a->max_rows);
     a->q = blocks_pack(&b->blocks, n_blocks * stride, QBLOCK, "activations", &b->memory.activations,
                        e);
     a->sums = blocks_pack(&b->blocks, n_blocks * stride, 2 * sizeof *a->sums, "activations",
@@ -187,6 +188,7 @@ struct activation *step_rows_new(struct cpu_backend *b, int width, int max_rows,
         .stride = (width + PANEL - 1) / PANEL * PANEL,
         .max_rows = max_rows,
         .quantised = quantised,
+        .planes = quantised && b->config.fine_activations ? MAX_PLANES : 1,
     };
     bool ok = quantised ? take_quantised(b, a, e)
                         : pack_floats(b, &a->f, (size_t)max_rows, (size_t)a->stride, e);

@@ -19,6 +19,7 @@ struct rows_view {
     const float *d, *s;  /* [cols/32][qstride] */
     const int16_t *sums; /* [cols/32][qstride][2] */
     int qstride;
+    int planes; /* of q's rows, the n rows being [n][planes] */
 };
 
 /* A norm of one row: its weights from the row's first value on. */
@@ -52,11 +53,11 @@ struct score_config {
 struct kernels {
     const char *name;
 
-    /* Blocks [0, n_blocks) of x into row `row`, starting at block `block` of it. */
+    /* Blocks [0, n_blocks) of x into row `row`, all planes of it, starting at block `block`. */
     void (*quantise)(const struct activation *, int qstride, int row, int block, const float *x,
                      int n_blocks);
     /* y[t * ldy + r] = row r (counted from panel p0) of w times row t0 + t, for panels [p0, p1)
-     * and n <= TOKEN_TILE rows. */
+     * and n <= TOKEN_TILE rows, of which each plane is one. */
     void (*linear)(const struct weight *w, const struct rows_view *x, int t0, int n, int p0, int p1,
                    float *y, int ldy);
     /* x[i] = act(x[i]), gate[i] = act(gate[i]) * up[i]; n a multiple of 16 */

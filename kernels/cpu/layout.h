@@ -25,7 +25,9 @@
  * norm, a bias) is kept as plain float32 instead.
  *
  * Rows that a quantised weight reads are int8 blocks of 32 with a scale d and d * sum(q);
- * blocks are outermost, so that a tile of tokens of one block is contiguous. */
+ * blocks are outermost, so that a tile of tokens of one block is contiguous. Fine rows have two
+ * planes, x = high + low: row 2r holds the int8 blocks of row r, row 2r + 1 those of what these
+ * leave of it. To the kernels they are two rows; their products are added (step_product). */
 #ifndef TOKEND_LAYOUT_H
 #define TOKEND_LAYOUT_H
 
@@ -36,9 +38,10 @@
 #define PANEL 16 /* output rows of a panel; tokens of a KV sub-page */
 #define QBLOCK 32
 #define TOKEN_TILE 128 /* most tokens of one call of a linear kernel */
-#define SEGMENT 256    /* tokens of an attention segment: absolute, fixed (promise 1) */
-#define TILE_ROWS 96   /* most (query, head) rows of one call of the attention tile kernel */
-#define PART_HEAD 16   /* floats before a partial result's values: max, sum, unused */
+#define MAX_PLANES 2
+#define SEGMENT 256  /* tokens of an attention segment: absolute, fixed (promise 1) */
+#define TILE_ROWS 96 /* most (query, head) rows of one call of the attention tile kernel */
+#define PART_HEAD 16 /* floats before a partial result's values: max, sum, unused */
 
 struct weight {
     enum dtype type;
@@ -53,18 +56,25 @@ struct activation {
     int width, stride; /* values of a row; floats from row to row */
     int max_rows;
     bool logit_rows, quantised;
+    int planes;    /* int8 rows of a row: 2 where fine, else 1 */
     float *f;      /* [max_rows][stride], NULL if quantised */
-    int8_t *q;     /* [width/32][qstride(n)][32] for the n rows of the step */
-    float *d, *s;  /* [width/32][qstride(n)]: scale, scale * sum of q */
-    int16_t *sums; /* [width/32][qstride(n)][2]: sum of q of each half */
+    int8_t *q;     /* [width/32][qstride(n * planes)][32] for the n rows of the step */
+    float *d, *s;  /* [width/32][qstride(n * planes)]: scale, scale * sum of q */
+    int16_t *sums; /* [width/32][qstride(n * planes)][2]: sum of q of each half */
 };
 
-/* Rows between the blocks of a quantised activation that holds n rows. Close, so that little
- * memory is used by small steps; an odd multiple of 128 bytes, so that blocks of a row do not
- * fall on one another in the L1 cache. */
+/* Rows between the blocks of a quantised activation that holds n rows (planes count). Close, so
+ * that little memory is used by small steps; an odd multiple of 128 bytes, so that blocks of a row
+ * do not fall on one another in the L1 cache. */
 static inline int qstride(int n)
 {
     return (n + 3) / 4 % 2 ? (n + 3) / 4 * 4 : ((n + 3) / 4 + 1) * 4;
+}
+
+/* … of this one, with n rows of the step */
+static inline int activation_qstride(const struct activation *a, int n)
+{
+    return qstride(n * a->planes);
 }
 
 static inline bool dtype_is_quantised(enum dtype t)

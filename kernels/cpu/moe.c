@@ -27,7 +27,8 @@ static bool check_config(const struct cpu_backend *b, const struct moe_config *c
 
 static bool take_lists(struct cpu_backend *b, struct moe *m, size_t slots, struct err *e)
 {
-    size_t experts = (size_t)m->config.n_experts, jobs = experts + slots / TOKEN_TILE;
+    size_t experts = (size_t)m->config.n_experts,
+           jobs = experts + slots / (TOKEN_TILE / MAX_PLANES);
     struct {
         void **at;
         size_t n, size;

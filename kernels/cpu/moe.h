@@ -6,7 +6,7 @@
 
 #include "backend.h"
 
-/* Slots [t0, t0 + n) of one expert, n <= TOKEN_TILE */
+/* Slots [t0, t0 + n) of one expert, n <= step_tile */
 struct moe_job {
     int expert, t0, n;
 };

@@ -50,7 +50,7 @@ static void run_norm(struct cpu_backend *b, const struct record *r, int member)
             else
                 memcpy(to, x_row, (size_t)width * sizeof *to);
             if (out->quantised)
-                k->quantise(out, qstride(n), row, 0, to, width / QBLOCK);
+                k->quantise(out, activation_qstride(out, n), row, 0, to, width / QBLOCK);
         }
     }
 }

@@ -150,7 +150,17 @@ struct activation *step_rows_new(struct cpu_backend *b, int width, int max_rows,
 /* The n rows in x, as a linear reads them */
 static inline struct rows_view step_view(const struct activation *x, int n)
 {
-    return (struct rows_view){x->f, x->stride, x->q, x->d, x->s, x->sums, qstride(n)};
+    return (struct rows_view){
+        x->f, x->stride, x->q, x->d, x->s, x->sums, activation_qstride(x, n), x->planes};
+}
+
+/* y = panels [p0, p1) of w times rows [t0, t0 + n) of x, n <= step_tile: LINEAR_STRIDE from row to
+ * row, and TOKEN_TILE rows of room. Of two planes it is the sum of their products. */
+void step_product(const struct cpu_backend *, const struct weight *w, const struct rows_view *x,
+                  int t0, int n, int p0, int p1, float *y);
+static inline int step_tile(const struct activation *x)
+{
+    return TOKEN_TILE / x->planes;
 }
 
 /* Values [first, first + n_outs) of rows [row, row + n) */

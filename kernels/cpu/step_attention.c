@@ -289,8 +289,8 @@ static void quantise_rows(const struct cpu_backend *b, const struct pass *p)
     int n = b->inputs.n_rows, first, end;
     while (step_row_share(b, n, team_claim(b->team), &first, &end))
         for (int row = first; row < end; row++)
-            b->kernels->quantise(out, qstride(n), row, 0, p->out + (size_t)row * p->ld_out,
-                                 out->width / QBLOCK);
+            b->kernels->quantise(out, activation_qstride(out, n), row, 0,
+                                 p->out + (size_t)row * p->ld_out, out->width / QBLOCK);
 }
 
 /* Tiles first, the last of them, which have the most to see, before the others. Of lone rows the

@@ -16,7 +16,7 @@ struct split {
 static struct split split_up(const struct cpu_backend *b, const struct record *r)
 {
     int n_w = r->linear.into == INTO_ACT_MUL ? 1 : r->linear.n_w, panels = 0, least = 1;
-    struct split s = {.n = step_rows(b, r->linear.x), .tile = TOKEN_TILE};
+    struct split s = {.n = step_rows(b, r->linear.x), .tile = step_tile(r->linear.x)};
     for (int i = 0; i < n_w; i++) {
         panels += r->linear.w[i]->panels;
         least = r->linear.outs[i]->quantised ? 2 : least;
@@ -63,12 +63,26 @@ static void add_bias(const struct weight *bias, const struct unit *u, float *y)
             y[t * LINEAR_STRIDE + i] += from[i];
 }
 
+void step_product(const struct cpu_backend *b, const struct weight *w, const struct rows_view *x,
+                  int t0, int n, int p0, int p1, float *y)
+{
+    int planes = x->planes, width = (p1 - p0) * PANEL;
+    b->kernels->linear(w, x, t0 * planes, n * planes, p0, p1, y, LINEAR_STRIDE);
+    if (planes == 1)
+        return;
+    for (int t = 0; t < n; t++, y += LINEAR_STRIDE) {
+        const float *high = y + t * LINEAR_STRIDE, *low = high + LINEAR_STRIDE;
+        for (int i = 0; i < width; i++)
+            y[i] = high[i] + low[i];
+    }
+}
+
 void step_store(const struct cpu_backend *b, const struct activation *out, int n_rows,
                 const struct tile *at, const float *y)
 {
     for (int row = at->row; row < at->row + at->n; row++, y += LINEAR_STRIDE) {
         if (out->quantised)
-            b->kernels->quantise(out, qstride(n_rows), row, at->first / QBLOCK, y,
+            b->kernels->quantise(out, activation_qstride(out, n_rows), row, at->first / QBLOCK, y,
                                  at->n_outs / QBLOCK);
         else
             memcpy(out->f + (size_t)row * out->stride + at->first, y,
@@ -88,8 +102,7 @@ static void add(const struct activation *out, const struct unit *u, const float 
 static void product(const struct cpu_backend *b, const struct record *r, int which,
                     const struct unit *u, const struct rows_view *x, float *y)
 {
-    const struct weight *w = r->linear.w[which];
-    b->kernels->linear(w, x, u->t0, u->n, u->p0, u->p1, y, LINEAR_STRIDE);
+    step_product(b, r->linear.w[which], x, u->t0, u->n, u->p0, u->p1, y);
     add_bias(r->linear.bias[which], u, y);
 }
 

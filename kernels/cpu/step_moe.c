@@ -1,6 +1,6 @@
 /* A mixture of experts. Rows choose their experts; the (row, expert) pairs are sorted by expert
  * and their rows gathered, so that an expert is a matrix product over all rows that want it and
- * its weights are read once a step for every TOKEN_TILE of them. A unit is a few panels of one
+ * its weights are read once a step for every step_tile of them. A unit is a few panels of one
  * expert. With few rows it is bound by reading the chosen experts, with many by multiplications,
  * as any linear.
  *
@@ -31,9 +31,9 @@ static void choose(struct cpu_backend *b, const struct record *r, int member)
 
 static void add_jobs(struct moe *m, int expert, int first, int end)
 {
-    for (int t = first; t < end; t += TOKEN_TILE)
-        m->jobs[m->n_jobs++] =
-            (struct moe_job){expert, t, end - t < TOKEN_TILE ? end - t : TOKEN_TILE};
+    int x = step_tile(m->x), middle = step_tile(m->middle), tile = x < middle ? x : middle;
+    for (int t = first; t < end; t += tile)
+        m->jobs[m->n_jobs++] = (struct moe_job){expert, t, end - t < tile ? end - t : tile};
 }
 
 /* A counting sort of the slots by expert, rows ascending; by one member. */
@@ -60,12 +60,13 @@ static void sort_slots(struct moe *m, int n_rows)
 static void copy_quantised(const struct activation *to, int to_stride, int slot,
                            const struct activation *x, int x_stride, int row)
 {
+    size_t n = (size_t)x->planes;
     for (int k = 0; k < x->width / QBLOCK; k++) {
-        size_t a = (size_t)k * to_stride + slot, from = (size_t)k * x_stride + row;
-        memcpy(to->q + a * QBLOCK, x->q + from * QBLOCK, QBLOCK);
-        memcpy(to->sums + 2 * a, x->sums + 2 * from, 2 * sizeof *to->sums);
-        to->d[a] = x->d[from];
-        to->s[a] = x->s[from];
+        size_t a = (size_t)k * to_stride + slot * n, from = (size_t)k * x_stride + row * n;
+        memcpy(to->q + a * QBLOCK, x->q + from * QBLOCK, n * QBLOCK);
+        memcpy(to->sums + 2 * a, x->sums + 2 * from, n * 2 * sizeof *to->sums);
+        memcpy(to->d + a, x->d + from, n * sizeof *to->d);
+        memcpy(to->s + a, x->s + from, n * sizeof *to->s);
     }
 }
 
@@ -77,7 +78,8 @@ static void gather(struct cpu_backend *b, const struct record *r)
     while (step_row_share(b, n, team_claim(b->team), &first, &end))
         for (int s = first; s < end; s++)
             if (x->quantised)
-                copy_quantised(to, qstride(n), s, x, qstride(n_rows), m->row[s]);
+                copy_quantised(to, activation_qstride(to, n), s, x, activation_qstride(x, n_rows),
+                               m->row[s]);
             else
                 memcpy(to->f + (size_t)s * to->stride, x->f + (size_t)m->row[s] * x->stride,
                        (size_t)x->width * sizeof(float));
@@ -138,7 +140,7 @@ static void product(const struct cpu_backend *b, const struct weight *w, const s
                     const struct rows_view *x, const struct piece *p, float *y)
 {
     float more[LINEAR_PANELS * PANEL];
-    b->kernels->linear(w, x, p->job->t0, p->job->n, p->p0, p->p1, y, LINEAR_STRIDE);
+    step_product(b, w, x, p->job->t0, p->job->n, p->p0, p->p1, y);
     if (!bias)
         return;
     bias_values(bias, p->job->expert, p->out, p->n_outs, more);

@@ -1,6 +1,7 @@
 /* Rows to int8 blocks. Per block: d = max|x| / 127, q = nearest integer (ties to even) of
  * x * (127 / max|x|). The maximum is taken over the bits of |x|, as integers, so that a NaN or
- * infinity wins and makes d, and with it every product, say so. */
+ * infinity wins and makes d, and with it every product, say so. A second plane holds what the
+ * first leaves, rounded likewise. */
 #include "table.h"
 
 INL int32_t largest_magnitude(const float *x)
@@ -49,20 +50,41 @@ INL void round_block(int8_t *q, int16_t *sums, const float *x, float inverse)
 #endif
 }
 
+INL void encode(const struct activation *a, size_t at, const float *x)
+{
+    union {
+        int32_t bits;
+        float value;
+    } most = {largest_magnitude(x)};
+    /* Below this 127 / max overflows, and the products are lost in any sum: nought. */
+    bool nought = most.value < 1e-30f;
+    int16_t *sums = a->sums + 2 * at;
+    round_block(a->q + at * QBLOCK, sums, x, nought ? 0 : 127 / most.value);
+    a->d[at] = nought ? 0 : most.value / 127;
+    a->s[at] = a->d[at] * (float)(sums[0] + sums[1]);
+}
+
+/* What block `at` leaves of x */
+INL void remainder_of(const struct activation *a, size_t at, const float *x, float *rest)
+{
+    const int8_t *q = a->q + at * QBLOCK;
+    vf minus_d = vf_splat(-a->d[at]);
+    for (int i = 0; i < QBLOCK; i++)
+        rest[i] = q[i];
+    for (int i = 0; i < QBLOCK; i += LANES)
+        vf_store(rest + i, vf_fma(minus_d, vf_load(rest + i), vf_load(x + i)));
+}
+
 void ISA_FN(quantise)(const struct activation *a, int stride, int row, int block, const float *x,
                       int n_blocks)
 {
     for (int b = 0; b < n_blocks; b++, x += QBLOCK) {
-        size_t at = (size_t)(block + b) * stride + row;
-        union {
-            int32_t bits;
-            float value;
-        } most = {largest_magnitude(x)};
-        /* Below this 127 / max overflows, and the products are lost in any sum: nought. */
-        bool nought = most.value < 1e-30f;
-        int16_t *sums = a->sums + 2 * at;
-        round_block(a->q + at * QBLOCK, sums, x, nought ? 0 : 127 / most.value);
-        a->d[at] = nought ? 0 : most.value / 127;
-        a->s[at] = a->d[at] * (float)(sums[0] + sums[1]);
+        size_t at = (size_t)(block + b) * stride + (size_t)row * a->planes;
+        encode(a, at, x);
+        if (a->planes == 1)
+            continue;
+        float rest[QBLOCK];
+        remainder_of(a, at, x, rest);
+        encode(a, at + 1, rest);
     }
 }
