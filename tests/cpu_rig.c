@@ -49,6 +49,17 @@ struct backend *rig_open_tight(const char *isa, int threads, int max_rows, int m
         isa, &(struct backend_config){threads, max_rows, max_seqs, max_pages, max_rows, 1});
 }
 
+struct backend *rig_open_fine(const char *isa, int threads, int max_rows, int max_seqs,
+                              int max_pages)
+{
+    return open_config(isa, &(struct backend_config){.threads = threads,
+                                                     .max_rows = max_rows,
+                                                     .max_seqs = max_seqs,
+                                                     .max_pages = max_pages,
+                                                     .max_logits = max_rows,
+                                                     .fine_activations = true});
+}
+
 struct weight *rig_weight(struct backend *b, const struct ref_matrix *m)
 {
     struct err e = {0};

@@ -16,6 +16,10 @@ struct backend *rig_open(const char *isa, int threads, int max_rows, int max_seq
 struct backend *rig_open_tight(const char *isa, int threads, int max_rows, int max_seqs,
                                int max_pages);
 
+/* With two planes of activations */
+struct backend *rig_open_fine(const char *isa, int threads, int max_rows, int max_seqs,
+                              int max_pages);
+
 struct weight *rig_weight(struct backend *, const struct ref_matrix *);
 struct activation *rig_activation(struct backend *, int width, const struct weight *reader,
                                   bool logit_rows);

@@ -30,6 +30,7 @@ struct shape {
     bool ungated;    /* MLP */
     int rotary_dims; /* 0: all */
     int experts;     /* of each MLP, half of them used; 0: a plain one */
+    bool fine;       /* 16-bit activations */
 };
 
 struct layer {
@@ -132,7 +133,9 @@ static struct mini mini_of(struct backend *b, const struct shape *s)
 
 static struct mini mini_open(const char *isa, const struct shape *s, int threads)
 {
-    return mini_of(rig_open(isa, threads, MAX_ROWS, MAX_SEQS, MAX_PAGES), s);
+    struct backend *b =
+        (s->fine ? rig_open_fine : rig_open)(isa, threads, MAX_ROWS, MAX_SEQS, MAX_PAGES);
+    return mini_of(b, s);
 }
 
 /* Where lone rows go in waves of few */
@@ -327,8 +330,8 @@ static void shape_agrees(const char *isa, const struct shape *s, int n)
     struct seq want = seq_new(1, n, 5);
     const int first = n > 30 ? 1 : 3; /* few rows: the kernels, and not the threads */
     for (int threads = first; threads <= 3; threads += n < 300 ? 2 : 1) {
-        struct mini m =
-            threads == 3 ? mini_open_tight(isa, s, threads) : mini_open(isa, s, threads);
+        struct mini m = threads == 3 && !s->fine ? mini_open_tight(isa, s, threads)
+                                                 : mini_open(isa, s, threads);
         char how[100];
         snprintf(how, sizeof how, "%s, %s, %s, %d threads", isa, dtype_info(s->weights)->name,
                  dtype_info(s->kv)->name, threads);
@@ -366,6 +369,10 @@ static void shapes_agree(const char *isa)
          QK_NORM_HEAD, false, false, 0, 8},
         {DTYPE_F16, DTYPE_F16, 3, 1, 10, 37, 16, 0, 0, ACT_SWIGLU_CLAMPED, ROPE_NEOX, false,
          NORM_RMS, QK_NORM_HEAD, true, false, 0, 5},
+        {DTYPE_Q4_1, DTYPE_F16, 4, 2, 16, 96, 16, 0, 0, ACT_SILU, ROPE_NORMAL, false, NORM_RMS,
+         QK_NORM_HEAD, false, false, 0, 8, true},
+        {DTYPE_Q6_K, DTYPE_F16, 4, 1, 64, 256, 16, 0, 0, ACT_GELU, ROPE_NORMAL, false, NORM_RMS,
+         QK_NORM_HEAD, false, true, 0, 0, true},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         shape_agrees(isa, &shapes[i], i == 0 ? 300 : i < 5 ? 100 : 50);
@@ -411,7 +418,7 @@ static void many_segments_are_joined_in_one_order(void **state)
 /* The sets that fuse a product and a sum differ in the width of their vectors only. */
 static void as_the_first(const char *isa)
 {
-    enum { N_TYPES = 12 };
+    enum { N_TYPES = 13 };
     static struct seq first[N_TYPES];
     static const struct shape shapes[N_TYPES] = {
         {DTYPE_Q8_0, DTYPE_F16, 4, 1, 64, 256, 16, 0, 5, ACT_SILU, ROPE_NEOX, true},
@@ -429,6 +436,8 @@ static void as_the_first(const char *isa)
         {DTYPE_Q4_Z, DTYPE_F16, 4, 2, 16, 96, 16, 0, 0, ACT_SILU, ROPE_NEOX, false},
         {DTYPE_Q4_1, DTYPE_F16, 4, 2, 16, 96, 16, 0, 0, ACT_SILU, ROPE_NORMAL, false, NORM_RMS,
          QK_NORM_HEAD, false, false, 0, 8},
+        {DTYPE_MXFP4, DTYPE_F16, 4, 2, 16, 96, 16, 0, 0, ACT_SILU, ROPE_NORMAL, false, NORM_RMS,
+         QK_NORM_HEAD, false, false, 0, 8, true},
     };
     if (strcmp(isa, "generic") == 0)
         return;

@@ -17,6 +17,7 @@ struct moe_case {
     int n_experts, n_used, n_embd, n_ff, n;
     bool renormalise, add;
     enum act_fn act;
+    bool fine; /* 16-bit activations */
 };
 
 struct experts {
@@ -99,7 +100,7 @@ static struct rig *rig_of(const char *isa, const struct moe_case *c)
     uint64_t seed = 11;
     struct err e;
     struct rig *r = calloc(1, sizeof *r);
-    struct backend *b = r->b = rig_open(isa, 2, c->n, 1, 1);
+    struct backend *b = r->b = (c->fine ? rig_open_fine : rig_open)(isa, 2, c->n, 1, 1);
     make_experts(b, c, &r->experts, &seed);
     r->x = rig_table(b, c->n, c->n_embd, 1, &seed);
     r->before = rig_table(b, c->n, c->n_embd, 1, &seed);
@@ -184,6 +185,10 @@ static void moes(const char *isa)
         {DTYPE_Q4_1, DTYPE_Q5_1, DTYPE_F32, 1, 1, 64, 64, 5, false, false, ACT_SILU},
         {DTYPE_Q5_0, DTYPE_Q8_0, none, 3, 2, 64, 96, 300, true, false, ACT_SILU},
         {DTYPE_F32, DTYPE_Q4_1, none, 6, 6, 32, 64, 130, true, true, ACT_SILU},
+        {DTYPE_F32, DTYPE_Q4_1, none, 6, 6, 32, 64, 130, true, true, ACT_SILU, true},
+        {DTYPE_Q8_0, DTYPE_BF16, DTYPE_F32, 3, 2, 64, 96, 200, true, true, ACT_SILU, true},
+        {DTYPE_MXFP4, DTYPE_Q6_K, DTYPE_BF16, 32, 4, 96, 256, 40, true, true, ACT_GELU, true},
+        {DTYPE_Q4_K, DTYPE_Q8_0, none, 8, 2, 256, 256, 1, true, false, ACT_SILU, true},
     };
     for (int i = 0; i < N(cases); i++)
         moe_of(isa, &cases[i]);
