@@ -19,23 +19,21 @@ struct limits {
     int bits;                 /* of activations; 0: auto */
 };
 
+/* Models whose logits move by more than others' when keys and values are rounded to f16 (NumPy says
+ * the same), NAME or NAME.TYPE. */
+static inline bool golden_touchy(const char *name)
+{
+    const size_t n = strcspn(name, ".");
+    return (n == 7 && memcmp(name, "gpt_oss", n) == 0) ||
+           (n == 10 && memcmp(name, "granitemoe", n) == 0);
+}
+
 struct golden_run {
     const char *file;
     struct limits lim;
     double worst; /* largest difference of a log probability */
     int greedy_compared;
-    /* Rounded activations or caches may choose another expert where two are nearly as good, which
-     * moves logits by any amount: then a quarter of the values may lie beyond the limit. */
-    bool routed;
-    int n_compared, n_beyond;
 };
-
-static inline bool golden_allows(struct golden_run *g, bool within)
-{
-    g->n_compared++;
-    g->n_beyond += !within;
-    return within || g->routed;
-}
 
 static inline int32_t *json_ids(const json_t *ids, const json_t *more, int *n)
 {
@@ -51,7 +49,7 @@ static inline int32_t *json_ids(const json_t *ids, const json_t *more, int *n)
 static inline void compare(struct golden_run *g, const char *what, double got, double want)
 {
     double d = fabs(got - want);
-    if (!golden_allows(g, d <= g->lim.logprob))
+    if (!(d <= g->lim.logprob))
         fail_msg("%s: %s: log probability %.5f, golden %.5f (limit %g)", g->file, what, got, want,
                  g->lim.logprob);
     g->worst = fmax(g->worst, d);
@@ -75,7 +73,7 @@ static inline void compare_tops(struct golden_run *g, const json_t *p, const str
         }
     }
     /* The last of the 20 may swap with those behind. */
-    if (!golden_allows(g, found >= 14))
+    if (found < 14)
         fail_msg("%s: only %d of the best 20 are the golden ones", g->file, found);
 }
 
@@ -89,12 +87,9 @@ static inline void compare_greedy(struct golden_run *g, const json_t *p, const s
         const double margin = json_number_value(json_array_get(margins, i));
         if (margin < 0.02 || margin < g->lim.logprob)
             return;
-        const bool same = q->choices[0].tokens[i] == json_integer_value(json_array_get(ids, i));
-        if (!golden_allows(g, same))
+        if (q->choices[0].tokens[i] != json_integer_value(json_array_get(ids, i)))
             fail_msg("%s: greedy token %zu is %d, golden %d", g->file, i,
                      (int)q->choices[0].tokens[i], (int)json_integer_value(json_array_get(ids, i)));
-        if (!same)
-            return;
         g->greedy_compared++;
     }
 }
@@ -161,16 +156,12 @@ static inline void check_prompts(struct golden_run *g, struct rig *r, const json
 static inline void check_golden(const char *name, struct rig *r, const json_t *prompts,
                                 struct limits lim)
 {
-    const bool experts = engine_get_info(r->e)->spec.n_experts > 0;
-    struct golden_run g = {.file = name, .lim = lim, .routed = experts && lim.logprob > 1e-3};
+    struct golden_run g = {.file = name, .lim = lim};
     check_prompts(&g, r, prompts);
-    if (g.n_beyond * 4 > g.n_compared)
-        fail_msg("%s: %d of %d values are beyond the limit", name, g.n_beyond, g.n_compared);
-    printf("    %s%s%s, KV %s: worst log probability %.5f (limit %g, %d of %d beyond), %d greedy "
-           "tokens\n",
-           name, lim.quantization ? " as " : "", lim.quantization ? lim.quantization : "",
-           dtype_info(engine_get_info(r->e)->kv_dtype)->name, g.worst, lim.logprob, g.n_beyond,
-           g.n_compared, g.greedy_compared);
+    printf("    %s%s%s%s, KV %s: worst log probability %.5f (limit %g), %d greedy tokens\n", name,
+           lim.quantization ? " as " : "", lim.quantization ? lim.quantization : "",
+           lim.bits == 16 ? ", 16 bits" : "", dtype_info(engine_get_info(r->e)->kv_dtype)->name,
+           g.worst, lim.logprob, g.greedy_compared);
 }
 
 static inline struct engine_config golden_config(struct limits lim)

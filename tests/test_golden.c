@@ -29,7 +29,7 @@ static struct limits limits_of(const char *name)
     if (strncmp(type, "F32", 3) == 0)
         return (struct limits){1e-3, NULL};
     if (strncmp(type, "F16", 3) == 0)
-        return (struct limits){0.02, NULL};
+        return (struct limits){golden_touchy(name) ? 0.1 : 0.02, NULL};
     if (strncmp(type, "BF16", 4) == 0)
         return (struct limits){0.1, NULL};
     return (struct limits){0.5, NULL};
@@ -113,6 +113,9 @@ static void gives_the_golden_numbers(void **state)
     assert_true(check_file(path, name, lim));
     if (lim.logprob < 0.5 && lim.logprob > 1e-3) /* as near as two engines are */
         assert_true(check_file(path, name, (struct limits){1e-3, "f32"}));
+    if (lim.logprob == 0.5) /* what is left is mostly the rounding of the cache */
+        assert_true(check_file(path, name,
+                               (struct limits){golden_touchy(name) ? 0.1 : 0.02, NULL, NULL, 16}));
 }
 
 static int by_name(const void *a, const void *b)

@@ -19,8 +19,8 @@ struct corpus {
 /* Weights are float (or made so), and the reference computes in float32. Rounding keys and values
  * to f16 alone moves the logits of some by more than others' (NumPy says the same). */
 static const struct limits exact = {1e-3, "f32"}, rounded = {2e-2, "f16"}, touchy = {1e-1, "f16"};
-/* Weights of four bits are multiplied with activations of eight bits. */
-static const struct limits quantised = {5e-1, "f32"};
+/* Weights of four bits are multiplied with activations of eight bits, or of 16. */
+static const struct limits quantised = {5e-1, "f32"}, fine = {2e-2, "f32", NULL, 16};
 
 static json_t *read_golden(const char *dir)
 {
@@ -106,17 +106,20 @@ static void a_directory_gives_the_golden_numbers(void **state)
     if (max_len) {
         check_dir(dir, name, json_object_get(golden, "prompts"), (int)json_integer_value(max_len),
                   exact);
-        if (strstr(name, "int4"))
+        if (strstr(name, "int4")) {
             check_dir(dir, name, json_object_get(golden, "prompts"), 0, quantised);
+            check_dir(dir, name, json_object_get(golden, "prompts"), 0, fine);
+        }
     } else if (json_object_get(golden, "prompts_long_always"))
         check_longrope(dir, name, golden);
     else if (strstr(name, "mxfp4")) {
         check_dir(dir, name, json_object_get(golden, "prompts"), 0, exact);
         check_dir(dir, name, json_object_get(golden, "prompts"), 0, quantised);
+        check_dir(dir, name, json_object_get(golden, "prompts"), 0, fine);
     } else {
-        const bool is_touchy = !strcmp(name, "gpt_oss") || !strcmp(name, "granitemoe");
         check_dir(dir, name, json_object_get(golden, "prompts"), 0, exact);
-        check_dir(dir, name, json_object_get(golden, "prompts"), 0, is_touchy ? touchy : rounded);
+        check_dir(dir, name, json_object_get(golden, "prompts"), 0,
+                  golden_touchy(name) ? touchy : rounded);
     }
     json_decref(golden);
 }

@@ -145,6 +145,7 @@ static void bad_values_name_the_flag_and_what_would_be_right(void **state)
     REFUSED("--port 80x: expected 1 to 65535", "m", "--port", "80x");
     REFUSED("--port  80: expected", "m", "--port", " 80");
     REFUSED("--port: expected a value", "m", "--port");
+    REFUSED("--activation-bits 12: expected one of auto|8|16", "m", "--activation-bits", "12");
     REFUSED("--kv-cache-dtype int3: expected one of auto|f16", "m", "--kv-cache-dtype", "int3");
     REFUSED("--kv-cache-memory 2Gb: expected a size", "m", "--kv-cache-memory", "2Gb");
     REFUSED("--block-size 24: expected a multiple of 16", "m", "--block-size", "24");
