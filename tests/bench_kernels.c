@@ -1,6 +1,7 @@
 /* Speed of a whole step, by the clock on the wall and by the processors' time (what counts
  * on a machine that does other work, with one thread), in SmolLM2-135M's shapes with random
- * weights. Not run by the tests. usage: bench_kernels [threads] [type];
+ * weights. Not run by the tests. usage: bench_kernels [threads] [type] [8|16];
+ * 16: activations of 16 bits;
  * a type whose blocks do not divide 576 has 12 heads and a width of 768. */
 #include <math.h>
 #include <stdio.h>
@@ -210,9 +211,10 @@ int main(int argc, char **argv)
     struct model m = {0};
     struct backend_config c = {argc > 1 ? atoi(argv[1]) : 2, MAX_ROWS, MAX_SEQS, MAX_PAGES,
                                MAX_SEQS};
+    c.fine_activations = argc > 3 && atoi(argv[3]) == 16;
     struct kv_config kv = {LAYERS, KV_HEADS, DIM, BLOCK, MAX_SEQS * MAX_PAGES, DTYPE_F16};
     if ((argc > 2 && !dtype_from_name(argv[2], &t)) || !(m.b = backend_cpu_open(&c, &e)))
-        return fprintf(stderr, "usage: bench_kernels [threads] [type]\n");
+        return fprintf(stderr, "usage: bench_kernels [threads] [type] [8|16]\n");
     if (576 % dtype_info(t)->block_elems)
         heads = 12;
     for (int i = 0; i < DIM / 2; i++)
