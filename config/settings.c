@@ -29,13 +29,16 @@ struct setting {
 #define AT(field) offsetof(struct settings, field)
 
 static const struct setting table[] = {
-    {"model", TEXT, AT(model), 0, 0, NULL, NULL, "FILE", "the model; as MODEL without a flag"},
+    {"model", TEXT, AT(model), 0, 0, NULL, NULL, "MODEL",
+     "the model: a GGUF file, a Hugging Face directory, or a hub name in the local cache; as MODEL "
+     "without a flag"},
     {"config", TEXT, AT(config), 0, 0, NULL, NULL, "FILE",
      "JSON file of settings: {\"port\": 8080, \"max-num-seqs\": 64}"},
     {"host", TEXT, AT(host), 0, 0, "127.0.0.1", NULL, "ADDRESS", "address to listen on"},
     {"port", INTEGER, AT(port), 1, 65535, "8000", NULL, "N", "port to listen on"},
     {"api-key", TEXT, AT(api_key), 0, 0, NULL, NULL, "KEY",
-     "key that clients must send as a bearer token"},
+     "key that clients must send as a bearer token; better set as TOKEND_API_KEY: `ps` shows "
+     "everybody the flags"},
     {"allow-unauthenticated", SWITCH, AT(allow_unauthenticated), 0, 0, "false", NULL, NULL,
      "listen beyond loopback without --api-key"},
     {"served-model-name", TEXT, AT(served_model_name), 0, 0, NULL, NULL, "NAME[,NAME]",
@@ -486,22 +489,24 @@ static void print_wrapped(FILE *out, const char *text, int indent)
     int column = indent;
     for (const char *p = text; *p;) {
         int n = (int)strcspn(p, " ");
-        if (column + n > 96) {
+        if (column > indent && column + 1 + n > 96) {
             fprintf(out, "\n%*s", indent, "");
             column = indent;
         }
-        fprintf(out, "%.*s ", n, p);
-        column += n + 1;
+        fprintf(out, "%s%.*s", column > indent ? " " : "", n, p);
+        column += n + (column > indent);
         p += n + (p[n] == ' ');
     }
 }
 
 void settings_print_help(FILE *out)
 {
-    fprintf(out, "usage: tokend serve MODEL [--flag value ...]\n\n"
-                 "MODEL is a GGUF file. Every flag can also be set as an environment variable\n"
-                 "(--max-num-seqs: TOKEND_MAX_NUM_SEQS) or in a JSON file (--config);\n"
-                 "flag > environment > file > default.\n\n");
+    fprintf(out,
+            "usage: tokend serve MODEL [--flag value ...]\n\n"
+            "MODEL is a GGUF file, a Hugging Face directory, or a hub name in the local cache.\n"
+            "Every flag can also be set as an environment variable\n"
+            "(--max-num-seqs: TOKEND_MAX_NUM_SEQS) or in a JSON file (--config);\n"
+            "flag > environment > file > default.\n\n");
     for (size_t i = 0; i < N_SETTINGS; i++) {
         const struct setting *row = &table[i];
         bool on = row->type == SWITCH && !strcmp(row->dflt, "true");
@@ -514,7 +519,7 @@ void settings_print_help(FILE *out)
         fprintf(out, "  %s\n        ", flag);
         print_wrapped(out, row->help, 8);
         if (row->dflt)
-            fprintf(out, "[%s]", row->dflt);
+            fprintf(out, " [%s]", row->dflt);
         fputc('\n', out);
     }
 }

@@ -9,6 +9,7 @@
  * --shared-depth the requests of a sample have their `depth` tokens in common. */
 #include "bench_plot.h"
 #include "commands.h"
+#include "output.h"
 #include "svg_plot.h"
 
 #include "engine.h"
@@ -48,8 +49,10 @@ struct bench {
 static const char help_text[] =
     "usage: tokend bench MODEL [options]\n"
     "\n"
-    "Measures prefill and decode throughput. MODEL is a GGUF file. Lists are numbers with\n"
-    "commas; every combination is measured.\n"
+    "Measures prefill and decode throughput. MODEL is a GGUF file, a Hugging Face\n"
+    "directory, or a hub name in the local cache. Lists are numbers with commas; every "
+    "combination\n"
+    "is measured.\n"
     "\n"
     "  --threads LIST    threads; 0: all it may use (0)\n"
     "  --prompt LIST     new prompt tokens of a prefill test; 0: none (512)\n"
@@ -316,7 +319,6 @@ static void print_sample(const struct bench_scenario *s, double speed)
     printf("{\"test\": \"%s\", \"threads\": %d, \"prompt\": %d, \"generate\": %d, \"depth\": %d, "
            "\"batch\": %d, \"tokens_per_second\": %.3f}\n",
            s->test, s->threads, s->prompt, s->generate, s->depth, s->batch, speed);
-    fflush(stdout);
 }
 
 static void print_row(const struct bench_scenario *s, int n, double sum, double squares,
@@ -326,7 +328,6 @@ static void print_row(const struct bench_scenario *s, int n, double sum, double 
     const double deviation = n > 1 ? sqrt(fmax(0, squares - sum * mean) / (n - 1)) : 0;
     printf("%-8s %7d %7d %8d %7d %6d   %10.1f ± %-8.1f %10.1f\n", s->test, s->threads, s->prompt,
            s->generate, s->depth, s->batch, mean, deviation, best);
-    fflush(stdout);
 }
 
 static bool measure(struct bench *b, const struct bench_scenario *s, struct err *e)
@@ -340,10 +341,12 @@ static bool measure(struct bench *b, const struct bench_scenario *s, struct err 
         best = fmax(best, speed);
         if (b->json)
             print_sample(s, speed);
+        if (!output_flush(e))
+            return false;
     }
     if (!b->json)
         print_row(s, b->repeat, sum, squares, best);
-    return bench_results_add(b->results, s, sum / b->repeat, e);
+    return output_flush(e) && bench_results_add(b->results, s, sum / b->repeat, e);
 }
 
 /* One depth and batch, numbers d and k of their lists. */

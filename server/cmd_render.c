@@ -1,11 +1,13 @@
 /* cmd_render.c: the prompt that a chat template makes of given variables.
  *
  * The variables go to the template as the file has them; no server's habits (normalised
- * messages, a tokenizer's special tokens) come between. */
+ * messages) come between. Only a model's own template gets the special tokens that the model
+ * names, where the file has none. */
 #include "commands.h"
 
 #include "json_in.h"
 #include "model_file.h"
+#include "output.h"
 #include "read_file.h"
 #include "template.h"
 #include "template_tail.h"
@@ -28,9 +30,12 @@ static const char usage_text[] =
     "Prints the prompt that a chat template makes, byte for byte.\n"
     "\n"
     "  --template FILE   the template (Jinja)\n"
-    "  --model MODEL     or the one in this model file\n"
+    "  --model MODEL     or that of a model: a GGUF file, a Hugging Face directory, or a hub name\n"
+    "                    in the local cache\n"
     "  --context FILE    its variables, a JSON object: messages, tools, bos_token,\n"
     "                    add_generation_prompt, …; tools and documents are null if absent;\n"
+    "                    with --model, bos_token, eos_token, unk_token and pad_token are the\n"
+    "                    model's if absent;\n"
     "                    continue_final_message: true cuts after the last message's text\n"
     "  --now TIME        the clock that the template sees, 2026-07-26T12:34:56, with Z or +02:00\n"
     "                    behind it where the zone matters (the computer's own)\n";
@@ -156,9 +161,20 @@ static void read_clock(struct template_input *in)
 
 /* --- what is rendered --- */
 
-/* The text of a model's own template; with tools, of the one for them, where it has one. */
-static bool read_model_template(const char *path, bool tools, struct buf *out, struct err *e)
+/* The special tokens that the model names, unless the context has variables of these names. */
+static void add_special_texts(json_t *context, const struct chat_templates *t)
 {
+    for (int i = 0; i < N_SPECIAL_TEXTS; i++) {
+        const char *name = special_text_name((enum special_text)i);
+        if (t->special[i] && !json_object_get(context, name))
+            json_object_set_new(context, name, json_string(t->special[i]));
+    }
+}
+
+/* The text of a model's own template; with tools, of the one for them, where it has one. */
+static bool read_model_template(const char *path, json_t *context, struct buf *out, struct err *e)
+{
+    const bool tools = json_is_array(json_object_get(context, "tools"));
     struct model_file *m = model_file_open(path, e);
     if (!m)
         return false;
@@ -170,16 +186,18 @@ static bool read_model_template(const char *path, bool tools, struct buf *out, s
         buf_add(out, t->text, t->len);
     else
         err_set(e, ERR_NOT_FOUND, "%s: the model has no chat template", path);
+    add_special_texts(context, all);
     model_file_close(m);
     return t;
 }
 
-static struct template *open_template(const struct render_options *o, bool tools, struct err *e)
+static struct template *open_template(const struct render_options *o, json_t *context,
+                                      struct err *e)
 {
     struct buf text = {0};
     struct template *t = NULL;
     bool ok = o->template ? read_file(o->template, MAX_TEMPLATE, &text, e)
-                          : read_model_template(o->model, tools, &text, e);
+                          : read_model_template(o->model, context, &text, e);
     if (ok && text.failed)
         err_set(e, ERR_MEMORY, "out of memory");
     else if (ok && !(t = template_parse(text.data ? text.data : "", text.len, e)))
@@ -229,14 +247,12 @@ static bool run(const struct render_options *o, struct template_input *in, struc
 {
     struct rendered out = {0};
     json_t *context = read_context(o->context, e);
-    const bool tools = json_is_array(json_object_get(context, "tools"));
-    struct template *t = context ? open_template(o, tools, e) : NULL;
+    struct template *t = context ? open_template(o, context, e) : NULL;
     in->context = context;
     bool ok = t && render(o, t, in, &out, e);
-    if (ok &&
-        (fwrite(out.text.data ? out.text.data : "", 1, out.text.len, stdout) != out.text.len ||
-         fflush(stdout) != 0))
-        ok = err_errno(e, "standard output");
+    if (ok)
+        fwrite(out.text.data ? out.text.data : "", 1, out.text.len, stdout);
+    ok = ok && output_flush(e);
     rendered_free(&out);
     json_decref(context);
     template_free(t);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "commands.h"
+#include "output.h"
 #include "tokenizer.h"
 
 static const char usage[] =
@@ -119,7 +120,11 @@ static int encode_lines(const struct tokenizer *t, const struct options *o)
             print_error(&e);
             status = 1;
         }
-        fflush(stdout);
+        if (!output_flush(&e)) {
+            fprintf(stderr, "tokend tokenize: %s\n", e.msg);
+            status = 1;
+            break;
+        }
     }
     free(line);
     token_list_free(&ids);

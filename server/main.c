@@ -1,5 +1,6 @@
 /* main.c: the program's subcommands. */
 #include "commands.h"
+#include "output.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -28,7 +29,17 @@ static void usage(FILE *out)
     fprintf(out, "  tokend --version\n");
 }
 
-int main(int argc, char **argv)
+/* The status of a command, or 1 where what it printed did not arrive. */
+static int finish(const char *name, int status)
+{
+    struct err e;
+    if (status != 0 || output_flush(&e))
+        return status;
+    fprintf(stderr, "tokend %s: %s\n", name, e.msg);
+    return 1;
+}
+
+static int run(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "";
     for (size_t i = 0; i < N_COMMANDS; i++)
@@ -43,4 +54,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "tokend: unknown command \"%s\"\n\n", name);
     usage(help ? stdout : stderr);
     return help ? 0 : 2;
+}
+
+int main(int argc, char **argv)
+{
+    return finish(argc > 1 ? argv[1] : "", run(argc, argv));
 }

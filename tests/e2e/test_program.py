@@ -31,6 +31,18 @@ def test_an_unknown_command_is_refused_with_the_usage():
     assert r.returncode == 2 and 'unknown command "sevre"' in r.stderr and "usage:" in r.stderr
 
 
+@pytest.mark.parametrize("args", [
+    ("--help",), ("--version",), ("serve", "--help"), ("inspect", SMALL), ("inspect", SMALL, "--json"),
+    ("tokenize", MODEL), ("bench", SMALL, "--prompt", "8", "--generate", "4", "--json"),
+    ("bench", SMALL, "--prompt", "8", "--generate", "4", "--repeat", "1"),
+])
+def test_output_that_does_not_arrive_is_a_failure(args):
+    with open("/dev/full", "w") as full:
+        r = subprocess.run([PROGRAM, *args], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,
+                           input='{"text": "a"}\n')
+    assert r.returncode == 1 and r.stderr.count("standard output: No space left on device\n") == 1
+
+
 @pytest.mark.parametrize("flags, message", [
     (("--port", "99999"), "--port 99999: expected 1 to 65535"),
     (("--host", "0.0.0.0"), "--allow-unauthenticated"),

@@ -157,6 +157,17 @@ def test_the_template_of_a_model_is_used(tmp_path):
     assert run(MODEL).stdout.endswith("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n")
 
 
+def test_a_models_template_has_its_special_tokens_unless_the_file_does(tmp_path):
+    (tmp_path / "chat_template.jinja").write_text("{{ bos_token }} {{ eos_token }} {{ unk_token }}")
+    (tmp_path / "tokenizer_config.json").write_text('{"bos_token": "<s>", "eos_token": "</s>"}')
+    (tmp_path / "config.json").write_text("{}")
+    context = tmp_path / "c.json"
+    context.write_text('{"eos_token": "mine"}')
+    run = lambda *flags: subprocess.run([PROGRAM, "render", *flags, "--context", context], capture_output=True, text=True)
+    assert run("--model", tmp_path).stdout == "<s> mine "
+    assert run("--template", tmp_path / "chat_template.jinja").stdout == " mine "
+
+
 @pytest.mark.skipif(not os.path.isdir(os.path.join(CORPUS, "templates")), reason="no corpus of chat templates")
 def test_every_template_of_the_corpus_renders_as_recorded(tmp_path):
     """One case of each: another one from template to template, so that all kinds occur."""
