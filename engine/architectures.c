@@ -147,7 +147,7 @@ struct architecture_list architecture_names(void)
 {
     struct architecture_list l;
     size_t at = 0;
-    for (int i = 0; i < N_ARCHITECTURES; i++)
+    for (int i = 0; i < N_ARCHITECTURES && at < sizeof l.text; i++)
         at += (size_t)snprintf(l.text + at, sizeof l.text - at, "%s%s", i ? ", " : "",
                                architectures[i].name);
     return l;

@@ -377,7 +377,7 @@ static bool unknown(const struct hf_config *c, const char *name)
                           "architecture \"%s\" has multi-head latent attention (MLA), which is "
                           "not supported",
                           name);
-    for (int i = 0; i < N_ARCHS; i++)
+    for (int i = 0; i < N_ARCHS && at < sizeof known; i++)
         at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", i ? ", " : "", archs[i].type);
     return hf_err(c, ERR_UNSUPPORTED,
                   "architecture \"%s\" is not supported; these model types are: %s",

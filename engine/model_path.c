@@ -8,12 +8,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "ends_in.h"
 #include "file_map.h"
 
 enum { MAX_PATH = 4096 };
 
-/* "org/name" of letters, digits, '.', '-' and '_' */
-static bool is_hub_name(const char *s)
+bool model_path_is_hub_name(const char *s)
 {
     const char *slash = strchr(s, '/');
     if (!slash || slash == s || !slash[1] || s[0] == '.' || slash[1] == '.' || strlen(s) > 200)
@@ -21,7 +21,7 @@ static bool is_hub_name(const char *s)
     for (const char *at = s; *at; at++)
         if (at != slash && !isalnum((unsigned char)*at) && !strchr(".-_", *at))
             return false;
-    return true;
+    return !ends_in(s, ".gguf");
 }
 
 /* --- the hub's cache: models--org--name/{refs/main, snapshots/COMMIT} --- */
@@ -106,12 +106,6 @@ static char *find_cached(const char *name)
 
 /* --- what else was named --- */
 
-static bool ends_in(const char *name, const char *end)
-{
-    const size_t n = strlen(name), m = strlen(end);
-    return n >= m && strcmp(name + n - m, end) == 0;
-}
-
 static bool refuse_file(const char *path, struct err *e)
 {
     static const char *const pickles[] = {".bin", ".pt", ".pth", ".ckpt"};
@@ -146,7 +140,7 @@ char *model_path_find(const char *model, struct err *e)
         err_errno(e, "cannot examine %s", file_map_shown(model).text);
         return NULL;
     }
-    if (!is_hub_name(model)) {
+    if (!model_path_is_hub_name(model)) {
         err_set(e, ERR_NOT_FOUND, "%s does not exist", file_map_shown(model).text);
         return NULL;
     }

@@ -5,6 +5,10 @@
 
 #include "err.h"
 
+/* Whether it has the form of a hub name: "org/name" of letters, digits, '.', '-' and '_', not that
+ * of a GGUF file. */
+bool model_path_is_hub_name(const char *);
+
 /* The path, for free(); NULL and what is wanted. Looks for a hub name in HF_HUB_CACHE,
  * HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub or ~/.cache/huggingface/hub. */
 char *model_path_find(const char *model, struct err *e);

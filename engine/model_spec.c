@@ -130,7 +130,6 @@ static bool refuse_counts(const struct spec_reader *r)
         {"attention.kv_lora_rank", 0, "multi-head latent attention (MLA)"},
         {"attention.q_lora_rank", 0, "multi-head latent attention (MLA)"},
         {"expert_group_count", 1, "groups of experts"},
-        {"expert_gating_func", 1, "experts chosen by other than softmax"},
         {"interleave_moe_layer_step", 1, "experts in some layers by a step"},
         {"nextn_predict_layers", 0, "layers that predict further tokens"},
         {"attention.shared_kv_layers", 0, "layers that share keys and values"},
@@ -183,5 +182,6 @@ bool model_spec_from_gguf(const struct gguf *g, struct model_spec *out, struct e
         !spec_read_experts(&r) || !spec_read_scales(&r) || !spec_read_rope(&r) ||
         !spec_read_tensors(&r) || !spec_read_eos(&r))
         return false;
+    spec_warn_of_unknown(&r);
     return model_spec_check(out, e) || err_prefix(e, "%s", gguf_path(g));
 }

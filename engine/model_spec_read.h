@@ -38,8 +38,6 @@ const struct gguf_tensor *spec_layer_tensor(const struct spec_reader *, int i, c
 
 /* --- the parts --- */
 
-/* Keys of features that we do not compute have the values that mean nothing. */
-bool spec_refuse_features(const struct spec_reader *);
 bool spec_read_sizes(const struct spec_reader *);
 bool spec_read_layers(const struct spec_reader *);
 bool spec_read_experts(const struct spec_reader *);
@@ -50,5 +48,7 @@ bool spec_read_rope(const struct spec_reader *);
 bool spec_read_tensors(const struct spec_reader *);
 /* The ids that end a generation. */
 bool spec_read_eos(const struct spec_reader *);
+/* Logs the keys of the architecture's own that nothing of the above reads. */
+void spec_warn_of_unknown(const struct spec_reader *);
 
 #endif

@@ -162,6 +162,23 @@ static int rows_somewhere(const struct spec_reader *r, const char *part)
     return 0;
 }
 
+/* How experts are weighed, by llama.cpp's number: 0, 1 softmax over all of them, 2 sigmoid, 3
+ * softmax over the chosen, which is the first divided by the sum of the chosen. */
+static bool read_gating(const struct spec_reader *r)
+{
+    static const char rest[] = "expert_gating_func";
+    int n;
+    if (!spec_int(r, rest, 0, INT_MAX, 0, &n))
+        return false;
+    if (n > 1 && n != 3)
+        return gguf_err(
+            r->g, r->e, ERR_UNSUPPORTED,
+            "key %s is %d: experts chosen by other than softmax, which is not supported",
+            spec_key(r, rest).text, n);
+    r->s->router_renormalise = r->s->router_renormalise || n == 3;
+    return true;
+}
+
 static bool read_expert_sizes(const struct spec_reader *r)
 {
     struct model_spec *s = r->s;
@@ -176,7 +193,8 @@ static bool read_expert_sizes(const struct spec_reader *r)
            spec_int(r, "expert_shared_feed_forward_length", 0, MODEL_MAX_FF, n_shared,
                     &s->n_ff_shared) &&
            gguf_bool_or(r->g, spec_key(r, "expert_weights_norm").text, s->router_renormalise,
-                        &s->router_renormalise, r->e);
+                        &s->router_renormalise, r->e) &&
+           read_gating(r);
 }
 
 bool spec_read_experts(const struct spec_reader *r)

@@ -300,11 +300,6 @@ uint64_t safetensors_identity(const struct safetensors *s)
     return s->map.identity;
 }
 
-const char *safetensors_path(const struct safetensors *s)
-{
-    return s->path;
-}
-
 size_t safetensors_n(const struct safetensors *s)
 {
     return s->n;

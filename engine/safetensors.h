@@ -37,7 +37,6 @@ void safetensors_close(struct safetensors *); /* NULL is fine */
 
 /* Another file, or this one after a change, has another. */
 uint64_t safetensors_identity(const struct safetensors *);
-const char *safetensors_path(const struct safetensors *);
 size_t safetensors_n(const struct safetensors *);
 const struct st_tensor *safetensors_at(const struct safetensors *, size_t i); /* by offset */
 const struct st_tensor *safetensors_find(const struct safetensors *, const char *name);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ends_in.h"
 #include "weights_impl.h"
 
 #define PIECE 256 /* values at a time: a whole number of any type's blocks */
@@ -19,16 +20,10 @@ static const struct quantised *of(const struct weights *w)
     return (const struct quantised *)w;
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    const size_t n = strlen(text), k = strlen(end);
-    return n >= k && strcmp(text + n - k, end) == 0;
-}
-
 /* "ffn_gate_inp" is the router. */
 static bool is_matrix(const char *name)
 {
-    return ends_with(name, ".weight") && !strstr(name, "norm") && !strstr(name, "_inp");
+    return ends_in(name, ".weight") && !strstr(name, "norm") && !strstr(name, "_inp");
 }
 
 static enum dtype wanted(const struct quantised *q, const char *name)

@@ -186,7 +186,8 @@ void quant_unpack(enum dtype t, const uint8_t *src, struct quant_block *out)
     }
 }
 
-float quant_e8m0_half(uint8_t e)
+/* 2^(e - 128), the half of an e8m0: e2m1 values are stored doubled */
+static float e8m0_half(uint8_t e)
 {
     union {
         uint32_t bits;
@@ -198,7 +199,7 @@ float quant_e8m0_half(uint8_t e)
 static float scale_of(const struct quant_form *f, uint16_t d)
 {
     if (f->d == QUANT_D_E8M0)
-        return quant_e8m0_half((uint8_t)d);
+        return e8m0_half((uint8_t)d);
     return f16_to_f32(d) / (float)(1 << f->d_shift);
 }
 

@@ -75,7 +75,5 @@ void quant_values(enum dtype, const struct quant_block *, int n, float *out);
 void quant_unpack_codes(enum dtype, const uint8_t *src, struct quant_block *out);
 /* q[i] and q[i + n] from the low and the high half of byte i */
 void quant_nibbles(const uint8_t *src, int n, uint8_t *q);
-/* 2^(e - 128), the half of an e8m0: e2m1 values are stored doubled */
-float quant_e8m0_half(uint8_t e);
 
 #endif

@@ -5,9 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "buf.h"
 #include "commands.h"
 #include "output.h"
 #include "tokenizer.h"
+#include "utf8.h"
 
 static const char usage[] =
     "usage: tokend tokenize FILE|DIR [--encoding NAME] [--no-add-special] [--no-parse-special]\n\n"
@@ -96,7 +98,10 @@ static void print_ids(const struct token_list *ids)
 
 static void print_error(const struct err *e)
 {
-    json_t *out = json_pack("{s:s}", "error", e->msg);
+    struct buf text = {0};
+    utf8_replace_bad(&text, e->msg); /* a path in it may be of any bytes */
+    json_t *out = text.failed ? NULL : json_pack("{s:s}", "error", text.data ? text.data : "");
+    buf_free(&text);
     if (out)
         json_dumpf(out, stdout, 0);
     puts(out ? "" : "{\"error\": \"out of memory\"}");

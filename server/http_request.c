@@ -1,3 +1,4 @@
+#include "edit_distance.h"
 #include "heap_trim.h"
 #include "http_impl.h"
 #include "log.h"
@@ -227,35 +228,16 @@ static const struct http_route *find_route(const struct http_server *s, const ch
     return NULL;
 }
 
-enum { NEAR_MAX = 48 };
-
-/* Levenshtein's distance of the first NEAR_MAX bytes. */
-static unsigned distance(const char *a, const char *b)
-{
-    size_t na = strnlen(a, NEAR_MAX), nb = strnlen(b, NEAR_MAX);
-    unsigned row[NEAR_MAX + 1];
-    for (size_t j = 0; j <= nb; j++)
-        row[j] = (unsigned)j;
-    for (size_t i = 1; i <= na; i++) {
-        unsigned corner = row[0];
-        row[0] = (unsigned)i;
-        for (size_t j = 1; j <= nb; j++) {
-            unsigned swap = corner + (a[i - 1] != b[j - 1]);
-            unsigned gap = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
-            corner = row[j];
-            row[j] = swap < gap ? swap : gap;
-        }
-    }
-    return row[nb];
-}
+enum { NEAR_MAX = 48 }; /* bytes of a path that are compared */
 
 /* A few slips away at most: a third of the path. NULL: nothing is. */
 static const char *nearest_route(const struct http_server *s, const char *path)
 {
-    const char *best = NULL;
-    unsigned least = (unsigned)strnlen(without_v1(path), NEAR_MAX) / 3 + 1;
+    const char *best = NULL, *wanted = without_v1(path);
+    const size_t n = strnlen(wanted, NEAR_MAX);
+    size_t least = n / 3 + 1;
     for (const struct http_route *r = s->routes; r->path; r++) {
-        unsigned d = distance(without_v1(path), without_v1(r->path));
+        size_t d = edit_distance(wanted, n, without_v1(r->path));
         if (d < least) {
             least = d;
             best = r->path;

@@ -1,6 +1,7 @@
 #include "model_names.h"
 
 #include "buf.h"
+#include "model_path.h"
 #include "utf8.h"
 
 #include <stdlib.h>
@@ -26,21 +27,12 @@ static bool split(struct model_names *names, const char *given, struct err *e)
     return count > 0 || err_set(e, ERR_INVALID, "--served-model-name: expected at least one name");
 }
 
-/* "org/name", of the Hugging Face hub */
-static bool is_hub_name(const char *path)
-{
-    const char *slash = strchr(path, '/');
-    const size_t n = strlen(path);
-    return slash && slash > path && path[0] != '.' && slash[1] && !strchr(slash + 1, '/') &&
-           !(n > 5 && !strcmp(path + n - 5, ".gguf")) && access(path, F_OK) != 0;
-}
-
 static bool of_file(struct model_names *names, const char *path, struct err *e)
 {
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/')
         n--;
-    size_t start = is_hub_name(path) ? 0 : n;
+    size_t start = model_path_is_hub_name(path) && access(path, F_OK) != 0 ? 0 : n;
     while (start > 0 && path[start - 1] != '/')
         start--;
     struct buf text = {0};

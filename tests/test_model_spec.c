@@ -1,6 +1,7 @@
 #include "model_spec.h"
 
 #include <math.h>
+#include <unistd.h>
 
 #include "test_data.h"
 
@@ -236,8 +237,6 @@ static void features_that_we_do_not_compute_are_refused_by_name(void **state)
     refused(&v, ERR_UNSUPPORTED, "llama.attention.causal is false");
     build_u32(&v.b, "llama.attention.kv_lora_rank", 512);
     refused(&v, ERR_UNSUPPORTED, "llama.attention.kv_lora_rank is 512: multi-head latent");
-    build_u32(&v.b, "llama.expert_gating_func", 2);
-    refused(&v, ERR_UNSUPPORTED, "experts chosen by other than softmax");
     build_f32(&v.b, "llama.rope.scaling.attn_factor", 2);
     refused(&v, ERR_UNSUPPORTED, "attn_factor is 2, which is not supported without yarn");
     build_bool(&v.b, "llama.use_parallel_residual", true);
@@ -248,6 +247,60 @@ static void features_that_we_do_not_compute_are_refused_by_name(void **state)
     refused(&v, ERR_UNSUPPORTED, "one of 3 files of a split model");
     build_u32(&v.b, "llama.attention.value_length", 8);
     refused(&v, ERR_UNSUPPORTED, "keys of 6 and values of 8");
+}
+
+/* Reads the model, returns what that logs. */
+static void log_of(struct variant *v, char *out, size_t cap)
+{
+    struct model_spec s;
+    int ends[2], saved = dup(STDERR_FILENO);
+    assert_int_equal(pipe(ends), 0);
+    dup2(ends[1], STDERR_FILENO);
+    accepted(v, &s);
+    dup2(saved, STDERR_FILENO);
+    close(ends[1]);
+    close(saved);
+    ssize_t n = read(ends[0], out, cap - 1);
+    out[n < 0 ? 0 : n] = '\0';
+    close(ends[0]);
+}
+
+static void keys_of_the_architecture_that_are_not_known_are_named(void **state)
+{
+    char log[4096], key[64];
+    struct variant v = {.without = {"tokenizer.ggml.eom_token_id"}};
+    build_u32(&v.b, "llama.vocab_size", 10);
+    build_u32(&v.b, "llamas.vocab", 1);
+    log_of(&v, log, sizeof log);
+    assert_string_equal(log, "");
+    build_u32(&v.b, "llama.attention.twist", 1);
+    build_str(&v.b, "llama.\x1b[31m", "");
+    log_of(&v, log, sizeof log);
+    assert_contains(log, "not known here are ignored: llama.attention.twist, llama.");
+    assert_null(strchr(log, '\x1b'));
+    for (int i = 0; i < 99; i++) {
+        snprintf(key, sizeof key, "llama.a_key_of_some_length.%d", i);
+        build_u32(&v.b, key, 1);
+    }
+    log_of(&v, log, sizeof log);
+    assert_contains(log, "length.0, llama.a_key_of_some_length.1, ");
+    assert_int_equal(strchr(log, '\n') - log, strlen(log) - 1);
+}
+
+/* A softmax over the chosen experts is one over all, divided by the sum of the chosen. */
+static void experts_weighed_among_the_chosen_are_renormalised(void **state)
+{
+    for (uint32_t f = 0; f < 4; f++) {
+        struct model_spec s;
+        struct variant v = {.arch = "qwen2moe"};
+        build_u32(&v.b, "qwen2moe.expert_gating_func", f);
+        if (f == 2) {
+            refused(&v, ERR_UNSUPPORTED, "qwen2moe.expert_gating_func is 2: experts chosen by");
+            continue;
+        }
+        accepted(&v, &s);
+        assert_int_equal(s.router_renormalise, f == 3);
+    }
 }
 
 static void what_a_gemma3_must_have_is_missed_by_name(void **state)
@@ -521,6 +574,8 @@ static void the_default_model_is_read(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keys_of_the_architecture_that_are_not_known_are_named),
+        cmocka_unit_test(experts_weighed_among_the_chosen_are_renormalised),
         cmocka_unit_test(a_llama_is_read_with_the_defaults_of_what_it_leaves_out),
         cmocka_unit_test(ends_are_the_keys_and_control_tokens_with_known_texts),
         cmocka_unit_test(heads_may_differ_from_the_width),

@@ -177,16 +177,26 @@ void team_for(struct team *t, void (*fn)(void *arg, int i), void *arg, int n)
         team_run(t, loop_member, &l);
 }
 
-/* Whole processors of the control group's quota, so that a container's helpers are not more
- * than its share of a large machine lets run. */
-static int quota(void)
+/* The numbers that a file of the control group begins with. */
+static int read_numbers(const char *root, const char *name, long long *a, long long *b)
 {
-    FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re");
-    long long share = 0, period = 0;
-    int found = f ? fscanf(f, "%lld %lld", &share, &period) : 0;
+    char path[512];
+    const int len = snprintf(path, sizeof path, "%s/%s", root, name);
+    FILE *f = len > 0 && (size_t)len < sizeof path ? fopen(path, "re") : NULL;
+    const int found = f ? fscanf(f, "%lld %lld", a, b) : 0;
     if (f)
         fclose(f);
-    if (found != 2 || share <= 0 || period <= 0)
+    return found;
+}
+
+int team_quota(const char *root)
+{
+    long long share = 0, period = 0, none;
+    if (read_numbers(root, "cpu.max", &share, &period) != 2 && /* version 2 */
+        (read_numbers(root, "cpu/cpu.cfs_quota_us", &share, &none) < 1 ||
+         read_numbers(root, "cpu/cpu.cfs_period_us", &period, &none) < 1))
+        return INT_MAX;
+    if (share <= 0 || period <= 0 || share > LLONG_MAX - period) /* version 1: -1 is none */
         return INT_MAX;
     long long whole = (share + period - 1) / period;
     return whole < INT_MAX ? (int)whole : INT_MAX;
@@ -197,7 +207,7 @@ static int processors(void)
     cpu_set_t set;
     int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
                                                         : (int)sysconf(_SC_NPROCESSORS_ONLN);
-    int q = quota();
+    int q = team_quota("/sys/fs/cgroup");
     n = n < q ? n : q;
     return n < 1 ? 1 : n > MAX_MEMBERS ? MAX_MEMBERS : n;
 }

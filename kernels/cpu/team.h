@@ -27,6 +27,10 @@ void team_run(struct team *, void (*fn)(void *arg, int member), void *arg);
 /* Calls fn(arg, i) for i in [0, n), each once, in any order, and returns when all are done. */
 void team_for(struct team *, void (*fn)(void *arg, int i), void *arg, int n);
 
+/* Whole processors that the control group at `root` may use: a container's share of a large
+ * machine. INT_MAX: no limit. */
+int team_quota(const char *root);
+
 /* Inside team_run: the next unit of this phase, the same number for one member only. */
 int team_claim(struct team *);
 /* Inside team_run, by every member: what was written before is seen by all after. */
