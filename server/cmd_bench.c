@@ -49,10 +49,9 @@ struct bench {
 static const char help_text[] =
     "usage: tokend bench MODEL [options]\n"
     "\n"
-    "Measures prefill and decode throughput. MODEL is a GGUF file, a Hugging Face\n"
-    "directory, or a hub name in the local cache. Lists are numbers with commas; every "
-    "combination\n"
-    "is measured.\n"
+    "Measures prefill and decode throughput. MODEL is a GGUF file, a Hugging Face directory or\n"
+    "a hub name in the local cache. Lists are numbers with commas; every combination is\n"
+    "measured.\n"
     "\n"
     "  --threads LIST    threads; 0: all it may use (0)\n"
     "  --prompt LIST     new prompt tokens of a prefill test; 0: none (512)\n"
