@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "ends_in.h"
 #include "hf_config.h"
 
 enum { MAX_INDEX = 32 << 20, MAX_FILES = 2000, MAX_MISSING_NAMED = 4 };
@@ -39,12 +40,6 @@ static bool exists(const char *dir, const char *name)
 }
 
 /* --- which files --- */
-
-static bool ends_in(const char *name, const char *end)
-{
-    const size_t n = strlen(name), m = strlen(end);
-    return n > m && strcmp(name + n - m, end) == 0;
-}
 
 /* The directory itself has only plain names. */
 static bool is_plain_name(const char *name)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ends_in.h"
 #include "log.h"
 #include "weights_hf.h"
 
@@ -107,12 +108,6 @@ static void mark_part(struct marks *m, int layer, const char *part)
 
 /* --- what is not --- */
 
-static bool ends_in(const char *name, const char *end)
-{
-    const size_t n = strlen(name), m = strlen(end);
-    return n >= m && strcmp(name + n - m, end) == 0;
-}
-
 static bool is_vision(const char *name)
 {
     static const char *const starts[] = {"vision_tower.", "multi_modal_projector.",
@@ -158,15 +153,13 @@ static bool is_zero(const struct st_tensor *t)
     return true;
 }
 
-static bool judge(const struct marks *m, const char *dir, uint64_t *elems, uint64_t *bytes,
-                  struct err *e)
+static bool judge(const struct marks *m, const char *dir, uint64_t *elems, struct err *e)
 {
     size_t n_vision = 0, n_biases = 0;
     for (size_t i = 0; i < hf_shards_n(m->names->shards); i++) {
         const struct st_tensor *t = hf_shards_at(m->names->shards, i);
         if (m->of[i] == READ) {
             *elems += elems_of(t);
-            *bytes += t->bits == 8 && t->known ? 2 * t->bytes : t->bytes; /* F8 becomes F16 */
         } else if (is_vision(t->name))
             n_vision++;
         else if (m->of[i] == NOT_CONFIGURED && ends_in(t->name, "bias") && is_zero(t))
@@ -186,18 +179,18 @@ static bool judge(const struct marks *m, const char *dir, uint64_t *elems, uint6
 }
 
 bool hf_count_read(const struct hf_names *names, const struct model_spec *s, const char *dir,
-                   uint64_t *elems, uint64_t *bytes, struct err *e)
+                   uint64_t *elems, struct err *e)
 {
     struct marks m = {names, s, calloc(hf_shards_n(names->shards) + 1, 1)};
     const char *part;
     bool in_layer;
     if (!m.of)
         return err_set(e, ERR_MEMORY, "no memory for the tensors' names");
-    *elems = *bytes = 0;
+    *elems = 0;
     for (size_t i = 0; (part = hf_part_at(i, &in_layer)); i++)
         for (int layer = in_layer ? 0 : -1; layer < (in_layer ? s->n_layers : 0); layer++)
             mark_part(&m, layer, part);
-    bool ok = judge(&m, dir, elems, bytes, e);
+    bool ok = judge(&m, dir, elems, e);
     free(m.of);
     return ok;
 }

@@ -4,10 +4,10 @@
 
 #include "hf_names.h"
 
-/* Counts the elements of what is read, and the bytes that it becomes. What a text model has no use for (a vision tower,
+/* Counts the elements of what is read. What a text model has no use for (a vision tower,
  * tables that are computed here) is passed over; any other tensor that is not read is a feature
  * that we do not have, and an error. `dir` is for messages. */
 bool hf_count_read(const struct hf_names *, const struct model_spec *, const char *dir,
-                   uint64_t *elems, uint64_t *bytes, struct err *e);
+                   uint64_t *elems, struct err *e);
 
 #endif

@@ -14,7 +14,7 @@ struct hf_weights {
     struct hf_names names;
     const struct model_spec *spec;
     char dir[128]; /* for messages */
-    uint64_t elems, bytes;
+    uint64_t elems;
 };
 
 static const struct hf_weights *of(const struct weights *w)
@@ -398,7 +398,7 @@ struct weights *weights_open_hf(const struct hf_shards *shards, const char *dir,
     w->spec = spec;
     memcpy(w->dir, file_map_shown(dir).text, sizeof w->dir);
     if (hf_find_embedding(shards, w->names.prefix, &rows, e) &&
-        hf_count_read(&w->names, spec, w->dir, &w->elems, &w->bytes, e))
+        hf_count_read(&w->names, spec, w->dir, &w->elems, e))
         return &w->base;
     free(w);
     return NULL;

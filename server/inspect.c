@@ -1,7 +1,10 @@
 #include "inspect.h"
 
+#include "buf.h"
 #include "inspect_template.h"
 #include "loaded_model.h"
+#include "model.h"
+#include "utf8.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +24,16 @@ static void set(json_t *in, const char *key, json_t *value)
     json_object_set_new(in, key, value);
 }
 
+/* What is not UTF-8 in a file's text is replaced; without that there would be no value at all. */
+static json_t *text_of(const char *s)
+{
+    struct buf good = {0};
+    utf8_replace_bad(&good, s);
+    json_t *v = good.failed ? NULL : json_string(good.data ? good.data : "");
+    buf_free(&good);
+    return v;
+}
+
 static void __attribute__((format(printf, 2, 3))) warn(struct inspection *i, const char *fmt, ...)
 {
     char text[700];
@@ -28,7 +41,7 @@ static void __attribute__((format(printf, 2, 3))) warn(struct inspection *i, con
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    json_array_append_new(i->warnings, json_string(text));
+    json_array_append_new(i->warnings, text_of(text));
 }
 
 /* {"id": 2, "text": "</s>"} */
@@ -39,7 +52,7 @@ static json_t *token(const struct inspection *i, int32_t id)
     if (!i->tokenizer || id < 0 || id >= tokenizer_n_vocab(i->tokenizer))
         return t;
     const char *piece = tokenizer_piece(i->tokenizer, id, &n);
-    json_t *text = json_stringn(piece, n); /* NULL: bytes that are no UTF-8 */
+    json_t *text = json_stringn(piece, n); /* NULL: a part of a character */
     if (text)
         set(t, "text", text);
     return t;
@@ -149,7 +162,7 @@ static void add_tokenizer(struct inspection *i)
     const struct gguf *g = model_file_gguf(i->file);
     i->tokenizer = model_file_tokenizer(i->file, &why);
     if (!i->tokenizer) {
-        set(i->out, "tokenizer", json_pack("{s:s}", "problem", why.msg));
+        set(i->out, "tokenizer", json_pack("{s:o}", "problem", text_of(why.msg)));
         warn(i, "the tokenizer cannot be used (%s): prompts must be token ids", why.msg);
         return;
     }
@@ -213,8 +226,8 @@ static void add_templates(struct inspection *i)
         struct template_facts f = {0};
         template_try(&t->at[k], t, i->tokenizer, &f);
         json_array_append_new(list,
-                              json_pack("{s:s, s:i, s:b, s:b, s:b}", "name", t->at[k].name, "bytes",
-                                        (int)t->at[k].len, "works", f.parses && f.renders,
+                              json_pack("{s:o, s:i, s:b, s:b, s:b}", "name", text_of(t->at[k].name),
+                                        "bytes", (int)t->at[k].len, "works", f.parses && f.renders,
                                         "system_role", f.system_role, "tools", f.tools));
         judge_template(i, &t->at[k], &f);
     }
@@ -231,7 +244,7 @@ static void add_special(struct inspection *i)
     json_t *special = json_object();
     for (int k = 0; k < N_SPECIAL_TEXTS; k++)
         if (t->special[k])
-            set(special, special_text_name((enum special_text)k), json_string(t->special[k]));
+            set(special, special_text_name((enum special_text)k), text_of(t->special[k]));
     set(i->out, "special_tokens", special);
 }
 
@@ -307,19 +320,28 @@ static void warn_of_rope(struct inspection *i)
              original, (double)factor, reach, i->spec->n_ctx_train);
 }
 
+/* Whether the server could load it, as far as names, shapes and types tell. */
+static bool is_loadable(const struct inspection *i, struct err *why)
+{
+    uint64_t bytes;
+    const struct weights *weights = model_file_weights(i->file, why);
+    return weights && model_check(weights, i->spec, &bytes, why);
+}
+
 json_t *inspect_model(const struct model_file *file, const char *named)
 {
     struct inspection i = {file, NULL, NULL, json_object(), json_array()};
     struct err why;
     char licence[160];
     i.spec = model_file_spec(file, &why);
-    set(i.out, "model", json_string(i.spec ? i.spec->name : named));
+    const bool loadable = i.spec && is_loadable(&i, &why);
+    set(i.out, "model", text_of(i.spec ? i.spec->name : named));
     set(i.out, "kind", json_string(model_file_kind(file)));
-    set(i.out, "path", json_string(model_file_path(file)));
-    set(i.out, "supported", json_boolean(i.spec != NULL));
-    if (!i.spec)
-        set(i.out, "problem", json_string(why.msg));
-    else
+    set(i.out, "path", text_of(model_file_path(file)));
+    set(i.out, "supported", json_boolean(loadable));
+    if (!loadable)
+        set(i.out, "problem", text_of(why.msg));
+    if (i.spec)
         add_spec(&i);
     add_tensors(&i);
     add_tokenizer(&i);
@@ -329,7 +351,7 @@ json_t *inspect_model(const struct model_file *file, const char *named)
     add_defaults(&i);
     model_file_licence(file, licence);
     if (licence[0])
-        set(i.out, "licence", json_string(licence));
+        set(i.out, "licence", text_of(licence));
     warn_of_rope(&i);
     warn_of_gguf(&i);
     set(i.out, "warnings", i.warnings);

@@ -6,13 +6,27 @@
 
 static void print_value(const json_t *v);
 
+/* Control characters would talk to the terminal: they are shown as \xNN. The text is UTF-8. */
+static void print_text(const char *s)
+{
+    for (const unsigned char *c = (const unsigned char *)s; *c; c++) {
+        const bool c1 = c[0] == 0xC2 && c[1] >= 0x80 && c[1] < 0xA0; /* U+0080 to U+009F */
+        if (c1 || *c < 0x20 || *c == 0x7F)
+            printf("\\x%02x", c1 ? *++c : *c);
+        else
+            putchar(*c);
+    }
+}
+
 static void print_object(const json_t *o)
 {
     const char *key, *between = "";
     json_t *v;
     json_object_foreach((json_t *)o, key, v)
     {
-        printf("%s%s ", between, key);
+        printf("%s", between);
+        print_text(key);
+        putchar(' ');
         print_value(v);
         between = ", ";
     }
@@ -21,7 +35,7 @@ static void print_object(const json_t *o)
 static void print_value(const json_t *v)
 {
     if (json_is_string(v))
-        printf("%s", json_string_value(v));
+        print_text(json_string_value(v));
     else if (json_is_integer(v))
         printf("%lld", (long long)json_integer_value(v));
     else if (json_is_real(v))
@@ -55,7 +69,9 @@ void inspect_print(const json_t *all)
             json_object_foreach(v, name, item)
             {
                 char size[32];
-                printf("%s%s: %lld in %s", between, name,
+                printf("%s", between);
+                print_text(name);
+                printf(": %lld in %s",
                        (long long)json_integer_value(json_object_get(item, "tensors")),
                        format_bytes((uint64_t)json_integer_value(json_object_get(item, "bytes")),
                                     size));

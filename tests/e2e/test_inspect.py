@@ -47,6 +47,27 @@ def test_a_gguf_file_is_described():
     assert {"id": 1, "text": "<eos>"} in got["ends"]
 
 
+def test_what_cannot_be_loaded_is_not_supported(tmp_path):
+    bad = GEMMA.read_bytes().replace(b"blk.1.attn_norm.weight", b"blk.1.attn_norm.weighs")
+    (tmp_path / "renamed.gguf").write_bytes(bad)
+    got = inspected(tmp_path / "renamed.gguf")
+    assert not got["supported"] and "blk.1.attn_norm" in got["problem"]
+    path = checkpoint(tmp_path, "qwen2moe")
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(config | {"moe_intermediate_size": config["moe_intermediate_size"] * 2}))
+    got = inspected(path)
+    assert not got["supported"] and "expected [" in got["problem"] and got["sizes"]["width"]
+
+
+def test_a_file_cannot_talk_to_the_terminal(tmp_path):
+    raw = GEMMA.read_bytes()
+    assert b"<end_of_turn>" in raw
+    (tmp_path / "evil.gguf").write_bytes(raw.replace(b"<eos>", b"\x1b[1mX"[:5]).replace(b"<bos>", b"\xff\x07\xc2\x9bq"))
+    run = inspect(tmp_path / "evil.gguf")
+    assert run.returncode == 0 and "\x1b" not in run.stdout and "\x9b" not in run.stdout and "\\x1b[1mX" in run.stdout
+    inspected(tmp_path / "evil.gguf")
+
+
 def test_the_same_is_printed_as_text():
     run = inspect(GEMMA)
     assert run.returncode == 0
