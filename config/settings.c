@@ -86,8 +86,8 @@ static const struct setting table[] = {
      "as the model, written in the background by the first start, mapped by the next ones, which "
      "are ready sooner (default: none)"},
     {"device", CHOICE, AT(device), 0, 0, "auto", "auto|cpu", NULL, "what runs the model"},
-    {"threads", INTEGER, AT(threads), 1, 1024, NULL, NULL, "N",
-     "threads that compute (default: all cores that it may use)"},
+    {"threads", INTEGER, AT(threads), 0, 1024, NULL, NULL, "N",
+     "threads that compute; 0: all cores that it may use (the default)"},
     {"log-level", CHOICE, AT(log_level), 0, 0, "info", "debug|info|warn|error", NULL,
      "least level that is logged"},
     {"log-format", CHOICE, AT(log_format), 0, 0, "text", "text|json", NULL,
@@ -286,7 +286,10 @@ static bool read_file_entry(struct settings *s, const char *path, const char *ke
     for (size_t i = 0; i <= strlen(key); i++)
         name[i] = key[i] == '_' ? '-' : key[i];
     const struct setting *row = find(name, strlen(name));
-    if (!row || row->offset == AT(config))
+    if (row && row->offset == AT(config))
+        return err_set(e, ERR_INVALID, "%s: \"config\": a file of settings cannot name another",
+                       path);
+    if (!row)
         return unknown(e, name, strlen(name), "%s: unknown setting \"%s\"", path, key);
     if (json_is_null(v))
         return true;
@@ -383,7 +386,10 @@ static bool read_flag(struct settings *s, int argc, char **argv, int *i, const s
     if (!*row && n > 3 && !strncmp(flag, "no-", 3)) {
         *row = find(flag + 3, n - 3);
         no = *row && (*row)->type == SWITCH;
-        if (!no || *value)
+        if (no && *value)
+            return err_set(e, ERR_INVALID, "%s: --no-%s takes no value; or say --%s=false",
+                           argv[*i], (*row)->name, (*row)->name);
+        if (!no)
             *row = NULL;
     }
     if (!*row)
@@ -467,7 +473,9 @@ static bool check_together(const struct settings *s, struct err *e)
                        "--allow-unauthenticated if everybody may use it",
                        s->host);
     if (!s->model)
-        return err_set(e, ERR_INVALID, "expected a model: tokend serve MODEL.gguf");
+        return err_set(e, ERR_INVALID,
+                       "expected a model: tokend serve MODEL, --model MODEL, or TOKEND_MODEL; see "
+                       "tokend serve --help");
     return true;
 }
 

@@ -141,7 +141,10 @@ char *model_path_find(const char *model, struct err *e)
         return NULL;
     }
     if (!model_path_is_hub_name(model)) {
-        err_set(e, ERR_NOT_FOUND, "%s does not exist", file_map_shown(model).text);
+        err_set(e, ERR_NOT_FOUND,
+                "%s does not exist: expected a file, a directory, or a name of the Hugging Face "
+                "hub (org/name) that was fetched before (hf download org/name)",
+                model[0] ? file_map_shown(model).text : "\"\"");
         return NULL;
     }
     if ((path = find_cached(model)))

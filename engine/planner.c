@@ -22,6 +22,12 @@ static uint64_t pages_for(int tokens, int block_size)
     return ((uint64_t)tokens + (uint64_t)block_size - 1) / (uint64_t)block_size;
 }
 
+/* In MiB, rounded down, so that what is told to fit does. */
+static double floor_tenth(uint64_t bytes)
+{
+    return floor((double)bytes / MiB * 10) / 10;
+}
+
 /* a * b, or the largest number. */
 static uint64_t times(uint64_t a, uint64_t b)
 {
@@ -65,9 +71,9 @@ static bool choose_budget(const struct engine_config *c, uint64_t wanted_pages,
         return true;
     return err_set(e, ERR_MEMORY,
                    "--kv-cache-memory asks for %.1f MiB, but of the %.1f MiB of memory weights "
-                   "take %.1f MiB and activations %.1f MiB: at most %.0fMiB fits",
+                   "take %.1f MiB and activations %.1f MiB: at most %.1f MiB fits",
                    (double)*budget / MiB, (double)m->total / MiB, (double)m->weights / MiB,
-                   (double)m->activations / MiB, floor((double)left / MiB));
+                   (double)m->activations / MiB, floor_tenth(left));
 }
 
 bool planner_pool(const struct engine_config *c, int wanted_len, const struct memory_needs *m,
@@ -82,15 +88,17 @@ bool planner_pool(const struct engine_config *c, int wanted_len, const struct me
     const uint64_t n = smaller(budget / m->page, (uint64_t)INT32_MAX / block);
     if (n == 0)
         return err_set(e, ERR_MEMORY,
-                       "the KV cache of %.2f MiB holds no page of %d tokens, which takes %.2f MiB",
-                       (double)budget / MiB, c->block_size, (double)m->page / MiB);
+                       "the KV cache of %" PRIu64
+                       " bytes holds no page of %d tokens, which takes %" PRIu64
+                       " bytes: raise --kv-cache-memory",
+                       budget, c->block_size, m->page);
     if (n < need && c->max_model_len)
         return err_set(e, ERR_MEMORY,
                        "--max-model-len %d needs %.1f MiB of KV cache, but it has %.1f MiB, which "
                        "hold %" PRIu64 " tokens: lower it, or raise --kv-cache-memory (at most "
-                       "%.0fMiB fits beside the model)",
+                       "%.1f MiB fits beside the model)",
                        wanted_len, (double)need * (double)m->page / MiB, (double)budget / MiB,
-                       n * block, floor((double)left / MiB));
+                       n * block, floor_tenth(left));
     *out = (struct memory_plan){
         .max_model_len = n < need ? (int)(n * block) : wanted_len,
         .n_pages = (int)n,

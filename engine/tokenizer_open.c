@@ -9,20 +9,20 @@
 
 enum { MOST_BYTES = 512 << 20 };
 
-static json_t *parse(const struct file_map *m, const char *path, struct err *e)
+/* The error does not name the file yet. */
+static json_t *parse(const struct file_map *m, struct err *e)
 {
     json_error_t why;
     json_t *root = json_loadb((const char *)m->bytes, m->size, JSON_ALLOW_NUL, &why);
     if (!root)
-        err_set(e, ERR_INVALID, "%s, line %d: %s", file_map_shown(path).text, why.line, why.text);
+        err_set(e, ERR_INVALID, "line %d: %s", why.line, why.text);
     return root;
 }
 
-static struct tokenizer *open_json(const struct file_map *m, const char *path, const json_t *config,
-                                   struct err *e)
+static struct tokenizer *open_json(const struct file_map *m, const json_t *config, struct err *e)
 {
     struct tokenizer *t = NULL;
-    json_t *root = parse(m, path, e);
+    json_t *root = parse(m, e);
     if (!root)
         return NULL;
     if (json_is_object(json_object_get(root, "model")))
@@ -66,8 +66,14 @@ static bool is_json(const struct file_map *m)
     return false;
 }
 
-static struct tokenizer *open_bytes(const struct file_map *m, const char *path,
-                                    const char *encoding, const json_t *config, struct err *e)
+/* One begins with a field of the model's message (1 to 5), all of which have a length. */
+static bool is_sentencepiece(const struct file_map *m)
+{
+    return (m->bytes[0] & 7) == 2 && m->bytes[0] >> 3 >= 1 && m->bytes[0] >> 3 <= 5;
+}
+
+static struct tokenizer *open_bytes(const struct file_map *m, const char *encoding,
+                                    const json_t *config, struct err *e)
 {
     bool ranks = is_ranks(m);
     if (m->size > MOST_BYTES) {
@@ -87,7 +93,13 @@ static struct tokenizer *open_bytes(const struct file_map *m, const char *path,
     if (ranks)
         return tokenizer_open_tiktoken(m->bytes, m->size, encoding, e);
     if (is_json(m))
-        return open_json(m, path, config, e);
+        return open_json(m, config, e);
+    if (!is_sentencepiece(m)) {
+        err_set(e, ERR_INVALID,
+                "not a tokenizer file: expected GGUF, tokenizer.json, SentencePiece .model, "
+                "tekken.json, or a tiktoken rank file with --encoding");
+        return NULL;
+    }
     return tokenizer_open_sentencepiece(m->bytes, m->size, config, e);
 }
 
@@ -102,7 +114,7 @@ static struct tokenizer *open_file(const char *path, const char *encoding, const
     if (gguf && encoding)
         err_set(e, ERR_INVALID, "an encoding (\"%.40s\") goes with rank files only", encoding);
     else if (!gguf)
-        t = open_bytes(&m, path, encoding, config, e);
+        t = open_bytes(&m, encoding, config, e);
     file_map_close(&m);
     if (gguf && !encoding)
         return open_gguf(path, e); /* which names the file itself */
@@ -137,9 +149,12 @@ static bool read_config(const char *dir, json_t **config, struct err *e)
     bool ok = true;
     if (is_file(path)) {
         ok = file_map_open(&m, path, "tokenizer settings", e);
-        if (ok && (*config = parse(&m, path, e)) && !json_is_object(*config))
-            ok = err_set(e, ERR_INVALID, "%s: expected an object", file_map_shown(path).text);
-        ok = ok && *config;
+        if (ok && (*config = parse(&m, e)) && !json_is_object(*config))
+            ok = err_set(e, ERR_INVALID, "expected an object");
+        else if (ok && !*config)
+            ok = false;
+        if (!ok && m.bytes)
+            err_prefix(e, "%s", file_map_shown(path).text);
         file_map_close(&m);
     }
     free(path);

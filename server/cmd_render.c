@@ -214,8 +214,11 @@ static json_t *read_context(const char *path, struct err *e)
     struct api_error why;
     json_t *context = NULL;
     if (read_file(path, MAX_CONTEXT, &text, e) &&
-        !(context = json_in_read_object(text.data ? text.data : "", text.len, &why)))
-        err_set(e, ERR_INVALID, "%s: %s", path, why.msg);
+        !(context = json_in_read_file(text.data ? text.data : "", text.len, path, &why))) {
+        err_set(e, ERR_INVALID, "%s", why.msg);
+        if (why.param[0]) /* a value is to blame: its name is told, the file's is not yet */
+            err_prefix(e, "%s", path);
+    }
     buf_free(&text);
     for (size_t i = 0; context && i < sizeof expected / sizeof *expected; i++)
         if (!json_object_get(context, expected[i]))
@@ -266,7 +269,7 @@ int cmd_render(int argc, char **argv)
     struct err e;
     read_clock(&in);
     if (!parse_options(&o, argc, argv, &e) || (o.now && !parse_time(o.now, &in, &e))) {
-        fprintf(stderr, "tokend render: %s\n\n%s", e.msg, usage_text);
+        fprintf(stderr, "tokend render: %s; see tokend render --help\n", e.msg);
         return 2;
     }
     if (o.help) {

@@ -12,6 +12,7 @@
 #include "model_names.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -76,14 +77,23 @@ static void on_loaded(uv_work_t *w, int status)
              http_server_port(s->http));
 }
 
+/* "1 request", in text. */
+static const char *count_of(const struct server *s, char text[32])
+{
+    const int n = api_n_in_flight(s->api);
+    snprintf(text, 32, "%d request%s", n, n == 1 ? "" : "s");
+    return text;
+}
+
 static void on_drain_tick(uv_timer_t *t)
 {
     struct server *s = t->data;
     uint64_t now = uv_now(&s->loop);
+    char text[32];
     if (!api_n_in_flight(s->api) && !http_server_n_requests(s->http)) {
         uv_stop(&s->loop);
     } else if (!s->aborted && now >= s->drain_until) {
-        log_warn("%d requests are ended: --drain-timeout is over", api_n_in_flight(s->api));
+        log_warn("--drain-timeout is over: ending %s", count_of(s, text));
         api_abort_all(s->api, "draining", "the server is shutting down");
         s->aborted = true;
         s->last_words_until = now + LAST_WORDS_MS;
@@ -104,13 +114,14 @@ static void start_drain(struct server *s, int64_t timeout_s)
 static void on_signal(uv_signal_t *handle, int number)
 {
     struct server *s = handle->data;
+    char text[32];
     if (s->draining) {
         log_warn("second signal: quitting");
         uv_stop(&s->loop);
         return;
     }
-    log_info("%s: draining %d requests for at most %lld s (a second signal quits)",
-             number == SIGINT ? "SIGINT" : "SIGTERM", api_n_in_flight(s->api),
+    log_info("%s: draining %s for at most %lld s (a second signal quits)",
+             number == SIGINT ? "SIGINT" : "SIGTERM", count_of(s, text),
              (long long)s->settings.drain_timeout);
     start_drain(s, s->settings.drain_timeout);
 }

@@ -4,30 +4,35 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "buf.h"
 #include "commands.h"
+#include "model_path.h"
 #include "output.h"
 #include "tokenizer.h"
 #include "utf8.h"
 
 static const char usage[] =
-    "usage: tokend tokenize FILE|DIR [--encoding NAME] [--no-add-special] [--no-parse-special]\n\n"
+    "usage: tokend tokenize FILE|DIR|NAME [--encoding NAME] [--no-add-special] "
+    "[--no-parse-special]\n\n"
     "Reads lines {\"text\": ...} from standard input and prints lines {\"ids\": [...]}; a line\n"
     "that fails gives {\"error\": ...}, and the exit status 1 at the end.\n\n"
-    "  FILE|DIR            a GGUF file, a tokenizer.json, a SentencePiece .model, a tekken.json,\n"
-    "                      a tiktoken rank file, or a directory that holds one\n"
+    "  FILE|DIR|NAME       a GGUF file, a tokenizer.json, a SentencePiece .model, a tekken.json,\n"
+    "                      a tiktoken rank file, a directory that holds one, or a hub name in the\n"
+    "                      local cache\n"
     "  --encoding NAME     what a rank file lacks: cl100k_base, o200k_base, o200k_harmony,\n"
     "                      llama3, llama4 or qwen\n"
     "  --no-add-special    leave out what the model wants around every prompt (BOS)\n"
     "  --no-parse-special  read control tokens in the text as plain text\n";
 
 struct options {
+    bool help;
     const char *path, *encoding;
     bool add_special, parse_special;
 };
 
-static bool read_options(int argc, char **argv, struct options *o)
+static bool read_options(int argc, char **argv, struct options *o, struct err *e)
 {
     *o = (struct options){.add_special = true, .parse_special = true};
     for (int i = 1; i < argc; i++) {
@@ -39,12 +44,12 @@ static bool read_options(int argc, char **argv, struct options *o)
             o->encoding = argv[++i];
         else if (argv[i][0] != '-' && !o->path)
             o->path = argv[i];
-        else {
-            fprintf(stderr, "tokend tokenize: unexpected argument \"%s\"\n\n", argv[i]);
-            return false;
-        }
+        else if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
+            return o->help = true;
+        else
+            return err_set(e, ERR_INVALID, "unexpected argument \"%s\"", argv[i]);
     }
-    return o->path != NULL;
+    return o->path || err_set(e, ERR_INVALID, "expected a file, a directory or a hub name");
 }
 
 static bool add_all(struct token_list *to, const int32_t *ids, size_t n)
@@ -136,19 +141,30 @@ static int encode_lines(const struct tokenizer *t, const struct options *o)
     return status;
 }
 
+/* A file that is there is taken as it is: of a model's directory `serve` takes no single one. */
+static struct tokenizer *open_named(const struct options *o, struct err *e)
+{
+    if (access(o->path, F_OK) == 0)
+        return tokenizer_open(o->path, o->encoding, e);
+    char *path = model_path_find(o->path, e);
+    struct tokenizer *t = path ? tokenizer_open(path, o->encoding, e) : NULL;
+    free(path);
+    return t;
+}
+
 int cmd_tokenize(int argc, char **argv)
 {
     struct options o;
     struct err e = {0};
-    if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
+    if (!read_options(argc, argv, &o, &e)) {
+        fprintf(stderr, "tokend tokenize: %s; see tokend tokenize --help\n", e.msg);
+        return 2;
+    }
+    if (o.help) {
         fputs(usage, stdout);
         return 0;
     }
-    if (!read_options(argc, argv, &o)) {
-        fputs(usage, stderr);
-        return 2;
-    }
-    struct tokenizer *t = tokenizer_open(o.path, o.encoding, &e);
+    struct tokenizer *t = open_named(&o, &e);
     if (!t) {
         fprintf(stderr, "tokend tokenize: %s\n", e.msg);
         return 1;

@@ -20,7 +20,7 @@ static size_t skip_string(const char *s, size_t n, size_t i)
 }
 
 /* Bounds the parser's depth and memory without believing that the text is JSON. */
-static bool within_limits(const char *s, size_t n, struct api_error *e)
+static bool within_limits(const char *s, size_t n, const char *what, struct api_error *e)
 {
     size_t containers = 0, values = 1;
     int depth = 0;
@@ -34,7 +34,7 @@ static bool within_limits(const char *s, size_t n, struct api_error *e)
             containers++;
             if (++depth > JSON_IN_MAX_DEPTH)
                 return api_fail(e, 400, "invalid_json", NULL,
-                                "the JSON body is nested deeper than %d levels at byte %zu",
+                                "%s is nested deeper than %d levels at byte %zu", what,
                                 JSON_IN_MAX_DEPTH, i);
         } else if ((c == ']' || c == '}') && depth > 0) {
             depth--;
@@ -45,9 +45,9 @@ static bool within_limits(const char *s, size_t n, struct api_error *e)
     }
     if (containers > JSON_IN_MAX_CONTAINERS || values > JSON_IN_MAX_VALUES)
         return api_fail(e, 400, "invalid_json", NULL,
-                        "the JSON body has %zu arrays and objects and about %zu values; at most "
+                        "%s has %zu arrays and objects and about %zu values; at most "
                         "%d and %d are taken",
-                        containers, values, JSON_IN_MAX_CONTAINERS, JSON_IN_MAX_VALUES);
+                        what, containers, values, JSON_IN_MAX_CONTAINERS, JSON_IN_MAX_VALUES);
     return true;
 }
 
@@ -104,12 +104,13 @@ static void path_at(const char *s, size_t end, struct buf *out)
         utf8_trim(out->data);
 }
 
-static bool fail_parse(const char *text, size_t n, const json_error_t *je, struct api_error *e)
+static bool fail_parse(const char *text, size_t n, const char *what, const json_error_t *je,
+                       struct api_error *e)
 {
     size_t at = je->position > 0 ? (size_t)je->position : 0;
     if (json_error_code(je) != json_error_numeric_overflow)
         return api_fail(e, 400, "invalid_json", NULL,
-                        "the body is not valid JSON: %s (line %d, byte %zu)", je->text, je->line,
+                        "%s is not valid JSON: %s (line %d, byte %zu)", what, je->text, je->line,
                         at);
     struct buf path = {0};
     path_at(text, at < n ? at : n, &path);
@@ -119,34 +120,43 @@ static bool fail_parse(const char *text, size_t n, const json_error_t *je, struc
     return false;
 }
 
-json_t *json_in_read(const char *text, size_t n, struct api_error *e)
+static json_t *read_json(const char *text, size_t n, const char *what, struct api_error *e)
 {
     size_t bad = utf8_check(text, n);
     if (bad < n) {
-        api_fail(e, 400, "invalid_json", NULL,
-                 "the body is not valid UTF-8: byte 0x%02X at offset %zu", (unsigned char)text[bad],
-                 bad);
+        api_fail(e, 400, "invalid_json", NULL, "%s is not valid UTF-8: byte 0x%02X at offset %zu",
+                 what, (unsigned char)text[bad], bad);
         return NULL;
     }
-    if (!within_limits(text, n, e))
+    if (!within_limits(text, n, what, e))
         return NULL;
     json_error_t je;
     json_t *v = json_loadb(text, n, JSON_ALLOW_NUL, &je);
     if (!v)
-        fail_parse(text, n, &je, e);
+        fail_parse(text, n, what, &je, e);
     return v;
 }
 
-json_t *json_in_read_object(const char *text, size_t n, struct api_error *e)
+json_t *json_in_read(const char *text, size_t n, struct api_error *e)
 {
-    json_t *v = json_in_read(text, n, e);
+    return read_json(text, n, "the body", e);
+}
+
+json_t *json_in_read_file(const char *text, size_t n, const char *path, struct api_error *e)
+{
+    json_t *v = read_json(text, n, path, e);
     if (v && !json_is_object(v)) {
-        api_fail(e, 400, "invalid_json", NULL, "the body must be a JSON object, not %s",
+        api_fail(e, 400, "invalid_json", NULL, "%s must be a JSON object, not %s", path,
                  json_in_kind(v));
         json_decref(v);
         return NULL;
     }
     return v;
+}
+
+json_t *json_in_read_object(const char *text, size_t n, struct api_error *e)
+{
+    return json_in_read_file(text, n, "the body", e);
 }
 
 const char *json_in_kind(const json_t *v)

@@ -19,6 +19,8 @@ enum {
 json_t *json_in_read(const char *text, size_t n, struct api_error *e);
 /* The same, of a body that must be an object. */
 json_t *json_in_read_object(const char *text, size_t n, struct api_error *e);
+/* The same, of a file: its name stands in the messages where "the body" would. */
+json_t *json_in_read_file(const char *text, size_t n, const char *path, struct api_error *e);
 
 /* The field's value; NULL when absent or null. */
 json_t *field(const json_t *object, const char *name);

@@ -81,7 +81,7 @@ static void a_pool_that_does_not_fit_beside_the_model_is_refused_with_what_fits(
     assert_int_equal(planned(&c, 1024, machine(8000, 5000, 1000)).n_pages, 2000);
     refused(&c, 1024, machine(8000, 5000, 1001),
             (const char *[]){"--kv-cache-memory asks for 2000.0 MiB", "8000.0 MiB", "5000.0 MiB",
-                             "1001.0 MiB", "at most 1999MiB fits", NULL});
+                             "1001.0 MiB", "at most 1999.0 MiB fits", NULL});
 }
 
 static void a_context_that_does_not_fit_shrinks_unless_it_was_asked_for(void **state)
@@ -91,7 +91,7 @@ static void a_context_that_does_not_fit_shrinks_unless_it_was_asked_for(void **s
     assert_int_equal(planned(&c, 161, machine(8000, 100, 100)).max_model_len, 160);
     c.max_model_len = 161;
     refused(&c, 161, machine(8000, 100, 100),
-            (const char *[]){"--max-model-len 161", "160 tokens", "at most 7800MiB fits", NULL});
+            (const char *[]){"--max-model-len 161", "160 tokens", "at most 7800.0 MiB fits", NULL});
     c.max_model_len = 160;
     assert_int_equal(planned(&c, 160, machine(8000, 100, 100)).max_model_len, 160);
     c.kv_cache_memory = 1;

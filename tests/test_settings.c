@@ -136,6 +136,8 @@ static void a_switch_has_a_no_form(void **state)
     assert_int_equal(READ(&s, &e, "m", "--no-enable-prefix-caching"), SETTINGS_OK);
     assert_false(s.enable_prefix_caching);
     settings_free(&s);
+    REFUSED("--no-enable-prefix-caching takes no value; or say --enable-prefix-caching=false", "m",
+            "--no-enable-prefix-caching=true");
     REFUSED("unknown flag --no-port", "m", "--no-port");
 }
 
@@ -181,7 +183,7 @@ static void config_files_are_checked_like_flags(void **state)
         {"[1]", "expected a JSON object"},
         {"{\"port\": 80", "line 1"},
         {"{\"port\": 80, \"port\": 81}", "duplicate"},
-        {"{\"config\": \"x\"}", "unknown setting \"config\""},
+        {"{\"config\": \"x\"}", "\"config\": a file of settings cannot name another"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char path[64];

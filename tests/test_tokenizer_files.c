@@ -98,6 +98,7 @@ static void a_file_is_told_by_its_content(void **state)
     refuses("{}", NULL, ERR_INVALID, "neither a tokenizer.json");
     refuses("{", NULL, ERR_INVALID, "line 1");
     refuses("YQ== 0\n", NULL, ERR_INVALID, "encoding");
+    refuses("# Notes\n", NULL, ERR_INVALID, "not a tokenizer file: expected GGUF, tokenizer.json");
     refuses("YQ== 0\n", "nonsense", ERR_UNSUPPORTED, "unknown encoding \"nonsense\"");
     refuses("{" MODEL("\"a\":0", "") "}}", "llama3", ERR_INVALID, "rank files only");
     refuses("YQ== 0\nYQ== x\n", "qwen", ERR_INVALID, "line 2");

@@ -55,6 +55,8 @@ def test_a_wrong_flag_is_told_what_would_be_right(flags, message):
 
 @pytest.mark.parametrize("model, message", [
     ("/nowhere/model.gguf", "does not exist"),
+    ("small:135m", "hf download org/name"),
+    ("https://example.org/m.gguf", "hf download org/name"),
     (ROOT, "directory"),
     (__file__, "GGUF"),
 ])

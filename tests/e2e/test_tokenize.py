@@ -242,6 +242,17 @@ def test_a_line_that_fails_gives_an_error_and_the_others_their_ids(tmp_path):
     assert all(line["error"] for line in lines[1:3])
 
 
+def test_a_hub_name_is_found_in_the_cache(tmp_path):
+    snapshot = tmp_path / "models--acme--tiny" / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (snapshot / "tokenizer.json").write_text(json.dumps({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}))
+    run = lambda name: subprocess.run([PROGRAM, "tokenize", name], capture_output=True, text=True, input='{"text": "a"}',
+                                      env={**os.environ, "HF_HUB_CACHE": str(tmp_path)})
+    assert json.loads(run("acme/tiny").stdout) == {"ids": [0]}
+    r = run("acme/other")
+    assert r.returncode == 1 and "hf download acme/other" in r.stderr
+
+
 @pytest.mark.parametrize("change, named", [
     ({"model": {"type": "WordPiece", "vocab": {"a": 0}}}, "WordPiece"),
     ({"normalizer": {"type": "Shout"}}, "Shout"),
