@@ -229,6 +229,7 @@ static void open_server(void)
     rig.http = rig.api ? http_server_open(&rig.loop, &h, api_routes(), rig.api, &e) : NULL;
     if (!rig.http)
         fail(e.msg);
+    rig.http->idle.period = 5; /* ms; the server looks every 2 s for clients that left unnoticed */
     api_set_http(rig.api, rig.http);
     api_set_engine(rig.api, &engine,
                    &(struct api_model){.tokenizer = make_tokenizer(), .template = make_template()});
