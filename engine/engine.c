@@ -155,6 +155,7 @@ static bool take_kv(struct engine *e, int wanted_len, struct err *err)
     if (!e->backend->ops->kv_open(e->backend, &kv, err))
         return false;
     info->weight_bytes = needs.weights;
+    info->weight_dtype = model_main_dtype(e->model);
     info->activation_bytes = needs.activations;
     return true;
 }
@@ -174,6 +175,15 @@ static bool load_weights(struct engine *e, const struct weights *weights, int le
            take_scratch(e, err) && take_kv(e, len, err);
 }
 
+static void log_quantised(const struct weights *view, enum dtype t)
+{
+    char text[700];
+    if (quantised_counts_describe(weights_quantised_counts(view), text, sizeof text))
+        log_info("--quantization %s: %s", dtype_info(t)->name, text);
+    else
+        log_warn("--quantization %s has no effect: %s", dtype_info(t)->name, text);
+}
+
 static bool load_model(struct engine *e, const struct model_file *file, struct err *err)
 {
     const struct model_spec *spec = model_file_spec(file, err);
@@ -190,6 +200,8 @@ static bool load_model(struct engine *e, const struct model_file *file, struct e
         e->config.widen ? weights_open_widened(weights, e->backend, err)
                         : weights_open_quantised(weights, e->config.quantise_to, e->backend, err);
     bool ok = view && load_weights(e, view, len, err);
+    if (ok && e->config.quantise)
+        log_quantised(view, e->config.quantise_to);
     weights_close(view);
     return ok;
 }

@@ -50,7 +50,7 @@ struct engine_info {
     const char *backend; /* "cpu: generic, 2 threads" */
     int max_model_len;
     int max_num_seqs, max_num_batched_tokens, block_size;
-    enum dtype kv_dtype;
+    enum dtype kv_dtype, weight_dtype; /* weight_dtype: of most weights */
     uint64_t weight_bytes, kv_bytes, activation_bytes, kv_bytes_per_token;
     int n_pages;
 };

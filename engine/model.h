@@ -20,6 +20,8 @@ bool model_check(const struct weights *, const struct model_spec *, uint64_t *by
 /* Also takes the activation buffers. The backend must outlive the model. */
 struct model *model_load(struct backend *, const struct weights *, const struct model_spec *,
                          int max_positions, struct err *e);
+/* The type that most of the weights' bytes have. */
+enum dtype model_main_dtype(const struct model *);
 /* Host side only: weights belong to the backend. NULL is fine. */
 void model_free(struct model *);
 

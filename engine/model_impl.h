@@ -54,6 +54,7 @@ struct layer {
 struct model {
     struct backend *backend;
     struct model_spec spec;
+    uint64_t bytes_of[DTYPE_COUNT];       /* weights, by type as loaded */
     struct attention_config attention[2]; /* [windowed] */
     struct rope *rope, *rope_local;       /* NULL: no layer turns by it */
 

@@ -48,8 +48,9 @@ static struct weight *give(struct loader *l, struct weight_view *v)
 {
     struct backend *b = l->m->backend;
     struct weight *w = NULL;
-    if (l->ok)
-        l->bytes += (uint64_t)v->rows * dtype_row_bytes(v->dtype, v->cols);
+    const uint64_t bytes = l->ok ? (uint64_t)v->rows * dtype_row_bytes(v->dtype, v->cols) : 0;
+    l->bytes += bytes;
+    l->m->bytes_of[v->dtype] += bytes;
     if (l->ok && !l->check) {
         w = b->ops->weight_load(b, v->dtype, v->rows, v->cols, v->data, l->e);
         l->ok = w || err_prefix(l->e, "tensor %s", v->what);
@@ -535,4 +536,13 @@ struct model *model_load(struct backend *b, const struct weights *weights,
         return m;
     model_free(m);
     return NULL;
+}
+
+enum dtype model_main_dtype(const struct model *m)
+{
+    enum dtype most = DTYPE_F32;
+    for (int t = 0; t < DTYPE_COUNT; t++)
+        if (m->bytes_of[t] > m->bytes_of[most])
+            most = (enum dtype)t;
+    return most;
 }

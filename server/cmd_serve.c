@@ -53,6 +53,15 @@ static void load(uv_work_t *w)
     s->loaded = loaded_model_open(&s->model, &s->settings, wake_loop, s, &s->load_error);
 }
 
+static void log_names(const struct server *s)
+{
+    char list[400] = "";
+    size_t n = 0;
+    for (const char *const *name = s->names.list; *name && n < sizeof list; name++)
+        n += (size_t)snprintf(list + n, sizeof list - n, "%s\"%s\"", n ? ", " : "", *name);
+    log_info("served as %s", list);
+}
+
 static void on_loaded(uv_work_t *w, int status)
 {
     struct server *s = w->data;
@@ -64,6 +73,7 @@ static void on_loaded(uv_work_t *w, int status)
         return;
     }
     loaded_model_log(&s->model);
+    log_names(s);
     const struct api_model m = {
         .tokenizer = s->model.tokenizer,
         .template = s->model.template,

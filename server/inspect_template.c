@@ -15,6 +15,7 @@ struct trial {
     const struct template *template;
     const struct chat_templates *texts;
     struct rendered out;
+    bool names_line; /* where raise_exception was called, too */
     struct err why;
 };
 
@@ -33,7 +34,9 @@ static bool try_with(struct trial *t, json_t *messages, json_t *tools)
     rendered_free(&t->out);
     t->out = (struct rendered){0};
     bool ok = context && template_render(t->template, &in, &t->out, &t->why);
-    if (context && !ok)
+    if (!context)
+        err_set(&t->why, ERR_MEMORY, "out of memory");
+    else if (!ok && t->names_line)
         template_name_line(&t->out, &t->why);
     json_decref(context);
     return ok;
@@ -80,7 +83,7 @@ static int32_t find_end(struct trial *t, const struct tokenizer *tok)
 void template_try(const struct chat_template *c, const struct chat_templates *texts,
                   const struct tokenizer *tok, struct template_facts *f)
 {
-    struct trial t = {.texts = texts};
+    struct trial t = {.texts = texts, .names_line = true};
     struct template *parsed = template_parse(c->text, c->len, &f->why);
     f->parses = parsed;
     f->end = -1;
@@ -102,4 +105,14 @@ void template_try(const struct chat_template *c, const struct chat_templates *te
         f->end = find_end(&t, tok);
     rendered_free(&t.out);
     template_free(parsed);
+}
+
+bool template_answers(const struct template *parsed, const struct chat_templates *texts,
+                      struct err *why)
+{
+    struct trial t = {.template = parsed, .texts = texts};
+    const bool ok = try_with(&t, json_pack("[o]", message("user", USER_WORD)), NULL);
+    *why = t.why;
+    rendered_free(&t.out);
+    return ok;
 }

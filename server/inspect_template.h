@@ -19,4 +19,9 @@ struct template_facts {
 void template_try(const struct chat_template *, const struct chat_templates *,
                   const struct tokenizer *, struct template_facts *out);
 
+/* Renders a chat of one message. False and *why, with the line unless the template itself raised
+ * it. */
+struct template;
+bool template_answers(const struct template *, const struct chat_templates *, struct err *why);
+
 #endif

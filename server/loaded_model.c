@@ -1,5 +1,6 @@
 #include "loaded_model.h"
 
+#include "inspect_template.h"
 #include "log.h"
 #include "read_file.h"
 
@@ -20,6 +21,25 @@ const char *format_bytes(uint64_t bytes, char buf[32])
     return buf;
 }
 
+/* What a template raises may be meant, for conversations of another kind. */
+static bool is_meant(const struct err *why)
+{
+    return why->code == ERR_INVALID && strncmp(why->msg, "line ", 5) != 0;
+}
+
+static bool try_named_template(const struct loaded_model *m, const char *path, struct err *e)
+{
+    struct err why = {0};
+    if (template_answers(m->template, &m->texts, &why))
+        return true;
+    if (!is_meant(&why)) {
+        *e = why;
+        return err_prefix(e, "--chat-template: %s fails for a plain message", path);
+    }
+    log_warn("--chat-template: %s refuses a plain message: %s", path, why.msg);
+    return true;
+}
+
 static bool open_named_template(struct loaded_model *m, const char *path, struct err *e)
 {
     struct buf text = {0};
@@ -28,17 +48,21 @@ static bool open_named_template(struct loaded_model *m, const char *path, struct
     else if (!(m->template = template_parse(text.data ? text.data : "", text.len, e)))
         err_prefix(e, "--chat-template: %s", path);
     buf_free(&text);
-    return m->template != NULL;
+    return m->template && try_named_template(m, path, e);
 }
 
 static struct template *parse_own(const struct chat_templates *t, const char *name)
 {
-    struct err why;
+    struct err why = {0};
     const struct chat_template *c = chat_templates_find(t, name);
     struct template *parsed = c ? template_parse(c->text, c->len, &why) : NULL;
     if (c && !parsed)
         log_warn("the model's chat template \"%s\" cannot be used (%s): /v1/chat/completions "
                  "needs --chat-template",
+                 name, why.msg);
+    if (parsed && !template_answers(parsed, t, &why))
+        log_warn("the model's chat template \"%s\" fails for a plain message (%s): chats may need "
+                 "--chat-template",
                  name, why.msg);
     return parsed;
 }
@@ -113,6 +137,28 @@ static int bits_of(const char *text)
     return strcmp(text, "8") == 0 ? 8 : strcmp(text, "16") == 0 ? 16 : 0;
 }
 
+static void add_bytes(void *arg, const char *type, uint64_t bytes)
+{
+    *(uint64_t *)arg += bytes;
+}
+
+static void log_loading(const struct model_file *file)
+{
+    uint64_t bytes = 0;
+    char text[32];
+    model_file_each_tensor(file, add_bytes, &bytes);
+    log_info("loading %s (%s)", model_file_path(file), format_bytes(bytes, text));
+}
+
+static void warn_of_no_end(const struct model_file *file)
+{
+    struct err why;
+    const struct model_spec *spec = model_file_spec(file, &why);
+    if (spec && spec->n_eos == 0)
+        log_warn("no token ends a generation (the model's files name no end-of-sequence token): "
+                 "answers end only at their limit, or by a request's stop or stop_token_ids");
+}
+
 bool loaded_model_open(struct loaded_model *m, const struct settings *s, void (*wake)(void *arg),
                        void *arg, struct err *e)
 {
@@ -139,6 +185,8 @@ bool loaded_model_open(struct loaded_model *m, const struct settings *s, void (*
         .quantise = strcmp(s->quantization, "none") != 0,
         .quantise_to = type_of(s->quantization),
     };
+    log_loading(file);
+    warn_of_no_end(file);
     take_defaults(m, file, s->generation_config);
     bool ok = open_tokenizer(m, file, e) && open_template(m, file, s->chat_template, e) &&
               (m->engine = engine_open(&config, file, wake, arg, e));
@@ -158,10 +206,10 @@ void loaded_model_log(const struct loaded_model *m)
              "vocabulary %d), on %s",
              spec->name, spec->architecture, (double)spec->n_params / 1e6, spec->n_layers,
              spec->n_embd, spec->n_heads, spec->n_kv_heads, spec->n_vocab, info->backend);
-    log_info("memory: weights %s, KV pages %s (%s a token, %s), activations %s",
-             format_bytes(info->weight_bytes, a), format_bytes(info->kv_bytes, b),
-             format_bytes(info->kv_bytes_per_token, c), dtype_info(info->kv_dtype)->name,
-             format_bytes(info->activation_bytes, d));
+    log_info("memory: weights %s (mostly %s), KV pages %s (%s a token, %s), activations %s",
+             format_bytes(info->weight_bytes, a), dtype_info(info->weight_dtype)->name,
+             format_bytes(info->kv_bytes, b), format_bytes(info->kv_bytes_per_token, c),
+             dtype_info(info->kv_dtype)->name, format_bytes(info->activation_bytes, d));
     log_info("fits: %lld tokens in %d pages of %d: %.1f sequences of %d tokens, "
              "or %d at once (--max-num-seqs) of %lld",
              tokens, info->n_pages, info->block_size, (double)tokens / info->max_model_len,

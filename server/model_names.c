@@ -27,6 +27,18 @@ static bool split(struct model_names *names, const char *given, struct err *e)
     return count > 0 || err_set(e, ERR_INVALID, "--served-model-name: expected at least one name");
 }
 
+/* The last part of a path names nothing: "." and the like. */
+static bool is_nameless(const char *path)
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    size_t dots = n;
+    while (dots > 0 && path[dots - 1] == '.')
+        dots--;
+    return n - dots > 0 && n - dots <= 2 && (dots == 0 || path[dots - 1] == '/');
+}
+
 static bool of_file(struct model_names *names, const char *path, struct err *e)
 {
     size_t n = strlen(path);
@@ -53,10 +65,12 @@ static bool of_file(struct model_names *names, const char *path, struct err *e)
 bool model_names_read(struct model_names *names, const char *given, const char *path, struct err *e)
 {
     *names = (struct model_names){0};
-    if (given ? split(names, given, e) : of_file(names, path, e))
-        return true;
-    model_names_free(names);
-    return false;
+    char *real = !given && is_nameless(path) ? realpath(path, NULL) : NULL;
+    const bool ok = given ? split(names, given, e) : of_file(names, real ? real : path, e);
+    free(real);
+    if (!ok)
+        model_names_free(names);
+    return ok;
 }
 
 void model_names_free(struct model_names *names)

@@ -12,7 +12,8 @@ struct model_names {                       /* zeroed = empty; free with model_na
 };
 
 /* given: --served-model-name, names with commas between them, each taken as it is or refused.
- * NULL: the file's name without its ending, where bytes that are no UTF-8 become U+FFFD. */
+ * NULL: the file's name without its ending (".": the directory's real one), where bytes that are no
+ * UTF-8 become U+FFFD. */
 bool model_names_read(struct model_names *, const char *given, const char *path, struct err *e);
 void model_names_free(struct model_names *);
 

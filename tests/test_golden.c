@@ -72,14 +72,16 @@ static void small_models_give_the_golden_numbers(void **state)
     assert_true(check_file(path, "llama3.F16", (struct limits){1e-3, "f32"}));
 }
 
-/* Rows of 64, which hold no block of 256: Q8_0. */
+/* Rows of 64, which hold no block of 256: Q6_K becomes Q8_0, Q5_K Q5_1. */
 static void a_model_quantised_while_loading_stays_near_the_golden_numbers(void **state)
 {
-    const struct limits q8_0 = {0.5, NULL, "q8_0"}, q4_k = {0.5, NULL, "q4_k"};
+    const struct limits q8_0 = {0.5, NULL, "q8_0"}, q6_k = {0.5, NULL, "q6_k"};
+    const struct limits q5_k = {1.8, NULL, "q5_k"};
     char path[4200];
     snprintf(path, sizeof path, "%s/llama3.F16", data_dir());
     assert_true(check_file(path, "llama3.F16", q8_0));
-    assert_true(check_file(path, "llama3.F16", q4_k));
+    assert_true(check_file(path, "llama3.F16", q6_k));
+    assert_true(check_file(path, "llama3.F16", q5_k));
 }
 
 /* The corpus' model with rows of 256, whose random weights feel every bit: as far from the F16 file

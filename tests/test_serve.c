@@ -3,6 +3,7 @@
 #include "commands.h"
 #include "loaded_model.h"
 #include "model_names.h"
+#include "temp_dir.h"
 
 #include <arpa/inet.h>
 #include <pthread.h>
@@ -11,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -244,6 +246,27 @@ static void a_files_name_is_made_utf8(void **state)
     }
 }
 
+static void a_path_of_dots_is_called_what_it_is(void **state)
+{
+    static const char *const paths[] = {".", "./", "../here", "../here/.", "../here/../here/"};
+    struct temp_dir d;
+    char here[512];
+    temp_dir_open(&d);
+    snprintf(here, sizeof here, "%s/here", d.path);
+    assert_int_equal(mkdir(here, 0700), 0);
+    assert_int_equal(chdir(here), 0);
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        struct model_names n;
+        struct err e;
+        assert_true(model_names_read(&n, NULL, paths[i], &e));
+        assert_string_equal(n.list[0], "here");
+        model_names_free(&n);
+    }
+    assert_int_equal(chdir("/"), 0);
+    assert_int_equal(rmdir(here), 0);
+    temp_dir_close(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -253,6 +276,7 @@ int main(void)
         cmocka_unit_test(names_that_cannot_be_served_are_a_wrong_command_line),
         cmocka_unit_test(names_are_split_and_errors_say_where),
         cmocka_unit_test(a_files_name_is_made_utf8),
+        cmocka_unit_test(a_path_of_dots_is_called_what_it_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

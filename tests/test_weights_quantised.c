@@ -100,7 +100,13 @@ static void each_is(enum dtype asked, const enum dtype *types)
 static void matrices_are_quantised_as_far_as_their_rows_allow(void **state)
 {
     each_is(DTYPE_Q4_K,
-            (const enum dtype[]){DTYPE_Q6_K, DTYPE_Q6_K, DTYPE_Q4_K, DTYPE_Q8_0, DTYPE_F16,
+            (const enum dtype[]){DTYPE_Q6_K, DTYPE_Q6_K, DTYPE_Q4_K, DTYPE_Q5_0, DTYPE_F16,
+                                 DTYPE_Q8_0, DTYPE_F16, DTYPE_F16, DTYPE_F16, DTYPE_F16});
+    each_is(DTYPE_Q5_K,
+            (const enum dtype[]){DTYPE_Q6_K, DTYPE_Q6_K, DTYPE_Q5_K, DTYPE_Q5_1, DTYPE_F16,
+                                 DTYPE_Q8_0, DTYPE_F16, DTYPE_F16, DTYPE_F16, DTYPE_F16});
+    each_is(DTYPE_Q6_K,
+            (const enum dtype[]){DTYPE_Q6_K, DTYPE_Q6_K, DTYPE_Q6_K, DTYPE_Q8_0, DTYPE_F16,
                                  DTYPE_Q8_0, DTYPE_F16, DTYPE_F16, DTYPE_F16, DTYPE_F16});
     each_is(DTYPE_Q4_0,
             (const enum dtype[]){DTYPE_Q6_K, DTYPE_Q6_K, DTYPE_Q4_0, DTYPE_Q4_0, DTYPE_F16,
@@ -129,6 +135,25 @@ static void every_row_is_near_what_the_file_has(void **state)
     close_built(&o);
 }
 
+static void what_became_of_the_matrices_is_told(void **state)
+{
+    struct opened o;
+    char text[400];
+    open_built(&o, DTYPE_Q4_K);
+    assert_int_equal(quantised_counts_describe(weights_quantised_counts(o.w), text, sizeof text),
+                     0);
+    assert_string_equal(text, "quantised 0 of 0 matrices");
+    for (size_t i = 0; i < N_TENSORS; i++) {
+        struct weight_view v = view_of(o.w, i);
+        weight_view_free(&v);
+    }
+    assert_int_equal(quantised_counts_describe(weights_quantised_counts(o.w), text, sizeof text),
+                     4);
+    assert_string_equal(text, "quantised 4 of 6 matrices: 1 Q5_0, 1 Q4_K, 2 Q6_K; 1 are quantised "
+                              "already and stay (rows of 40 do not divide into its blocks)");
+    close_built(&o);
+}
+
 static void a_missing_tensor_is_still_missing(void **state)
 {
     struct opened o;
@@ -148,6 +173,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(matrices_are_quantised_as_far_as_their_rows_allow),
         cmocka_unit_test(every_row_is_near_what_the_file_has),
+        cmocka_unit_test(what_became_of_the_matrices_is_told),
         cmocka_unit_test(a_missing_tensor_is_still_missing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

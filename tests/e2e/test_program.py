@@ -79,10 +79,35 @@ def test_a_port_in_use_is_refused():
 def test_start_prints_the_model_the_memory_budget_and_what_fits():
     with Tokend("--kv-cache-memory", "64MiB", "--max-num-seqs", "8") as server:
         log = server.output()
+    assert re.search(r"loading /.*\.gguf \(9\d\.\d MiB\)", log)
+    assert re.search(r"served as \"[^\"]+\"", log)
     assert re.search(r"model: .* 30 layers", log)
-    assert re.search(r"memory: weights 9\d\.\d MiB, KV pages 6[34]\.\d MiB \(22\.5 KiB a token, F16\), activations", log)
+    assert re.search(r"memory: weights 9\d\.\d MiB \(mostly Q4_1\), KV pages 6[34]\.\d MiB \(22\.5 KiB a token, F16\), activations", log)
     assert re.search(r"fits: \d+ tokens in \d+ pages of 16", log)
     assert re.search(r"context: \d+ tokens, what the KV cache holds; the model allows 8192", log)
+
+
+def test_a_quantization_without_effect_is_told():
+    with Tokend("--quantization", "q4_k", model=SMALL) as server:
+        assert re.search(r"warn  --quantization Q4_K has no effect: .* are quantised already", server.output())
+
+
+@pytest.mark.parametrize("text, message", [
+    ("{{ messages[0].content | frobnicate }}", "line 1: there is no filter named 'frobnicate'"),
+    ("{% if %}", "--chat-template"),
+])
+def test_a_template_that_cannot_work_is_refused_at_start(tmp_path, text, message):
+    path = tmp_path / "bad.jinja"
+    path.write_text(text)
+    r = run("serve", SMALL, "--port", str(free_port()), "--chat-template", str(path))
+    assert r.returncode == 1 and message in r.stderr and str(path) in r.stderr
+
+
+def test_a_template_that_refuses_plain_messages_is_warned_of(tmp_path):
+    path = tmp_path / "strict.jinja"
+    path.write_text("{{ raise_exception('tools are missing') }}")
+    with Tokend("--chat-template", str(path), model=SMALL) as server:
+        assert "refuses a plain message: tools are missing" in server.output()
 
 
 def test_settings_come_from_environment_and_file(tmp_path):
