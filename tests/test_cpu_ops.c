@@ -292,6 +292,23 @@ static void a_pool_of_a_wrong_shape_is_refused(void **state)
     b->ops->close(b);
 }
 
+/* Attention's output is staged, which is as wide as its queries. */
+static void a_wide_middle_takes_no_staging(void **state)
+{
+    enum { WIDE = 32 * 256, ROWS = 64 };
+    static uint8_t bytes[2 * WIDE / 32 * 34];
+    struct err e;
+    struct backend_memory before, after;
+    struct backend *b = rig_open("generic", 1, ROWS, 1, 1);
+    assert_non_null(b->ops->activation_new(b, 256, NULL, false, &e));
+    b->ops->memory(b, &before);
+    struct weight *w = b->ops->weight_load(b, DTYPE_Q8_0, 2, WIDE, bytes, &e);
+    assert_non_null(b->ops->activation_new(b, WIDE, w, false, &e));
+    b->ops->memory(b, &after);
+    assert_true(after.activations - before.activations < (uint64_t)ROWS * WIDE * 2);
+    b->ops->close(b);
+}
+
 static void memory_counts_what_was_taken(void **state)
 {
     uint64_t seed = 6;
@@ -362,6 +379,7 @@ int main(void)
         cmocka_unit_test(columns_that_do_not_fill_blocks_are_refused),
         cmocka_unit_test(an_unknown_instruction_set_is_refused_by_name),
         cmocka_unit_test(a_pool_of_a_wrong_shape_is_refused),
+        cmocka_unit_test(a_wide_middle_takes_no_staging),
         cmocka_unit_test(memory_counts_what_was_taken),
         cmocka_unit_test(host_work_runs_each_item_once),
         cmocka_unit_test(idle_helpers_take_no_processor_time),

@@ -146,8 +146,19 @@ static bool pack_floats(struct cpu_backend *b, float **out, size_t rows, size_t 
     return *out != NULL;
 }
 
-/* Room for one row of the widest activation in every worker, and for all rows before
- * attention's output is quantised. */
+/* Room for all rows of attention's output before it is quantised: as wide as queries, which are
+ * plain. */
+static bool widen_staging(struct cpu_backend *b, int width, struct err *e)
+{
+    if (width <= b->widest_plain)
+        return true;
+    blocks_give(&b->blocks, b->staging, &b->memory.activations);
+    b->widest_plain = width;
+    size_t n = ((size_t)width + PANEL - 1) / PANEL * PANEL;
+    return take_floats(b, &b->staging, (size_t)b->config.max_rows, n, e);
+}
+
+/* Room for one row of the widest activation in every worker. */
 static bool widen(struct cpu_backend *b, int width, struct err *e)
 {
     if (width <= b->widest)
@@ -158,9 +169,6 @@ static bool widen(struct cpu_backend *b, int width, struct err *e)
         if (!take_floats(b, &b->workers[i].row, 1, n, e))
             return false;
     }
-    blocks_give(&b->blocks, b->staging, &b->memory.activations);
-    if (!take_floats(b, &b->staging, (size_t)b->config.max_rows, n, e))
-        return false;
     b->widest = width;
     return step_attention_reserve(b, e);
 }
@@ -208,6 +216,8 @@ static struct activation *activation_new(struct backend *base, int width,
     bool quantised = reader && dtype_is_quantised(reader->type);
     /* Logits are the widest by far and never quantised; what reads them needs no such room. */
     if ((!logit_rows || quantised) && !widen(b, width, e))
+        return NULL;
+    if (!reader && !logit_rows && !widen_staging(b, width, e))
         return NULL;
     int rows = logit_rows ? b->config.max_logits : b->config.max_rows;
     struct activation *a = step_rows_new(b, width, rows, quantised, e);

@@ -116,6 +116,7 @@ struct cpu_backend {
     int n_plan, max_plan;
     struct worker *workers; /* [team_size] */
     int widest;             /* of all activations but those of logit rows */
+    int widest_plain;       /* of those that no linear reads */
 
     struct kv_pool kv; /* data NULL before kv_open */
     struct lone_row *lone;
@@ -123,7 +124,7 @@ struct cpu_backend {
     int n_lone, n_tiles;
     float *parts;     /* partial results of lone rows */
     size_t max_parts; /* floats */
-    float *staging;   /* [max_rows][widest]: attention's output before it is quantised */
+    float *staging;   /* [max_rows][widest_plain]: attention's output before it is quantised */
 };
 
 /* Rows of an activation in this step */
