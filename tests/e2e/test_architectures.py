@@ -22,11 +22,10 @@ def test_a_tiny_model_gives_the_numbers_of_the_reference(name, tmp_path):
     assert "1 test(s) run" in run.stdout + run.stderr
 
 
-@pytest.mark.parametrize("name", [*tiny_checkpoints.HF, *tiny_checkpoints.PACKED])
+@pytest.mark.parametrize("name", [*tiny_checkpoints.HF, *tiny_checkpoints.OTHERS])
 def test_a_tiny_checkpoint_gives_the_same_numbers(name, tmp_path):
     seed = int(os.environ.get("TOKEND_SEED", 1))
-    make = tiny_checkpoints.make_packed if name in tiny_checkpoints.PACKED else tiny_checkpoints.make
-    make(tmp_path, name, seed)
+    tiny_checkpoints.OTHERS.get(name, tiny_checkpoints.make)(tmp_path, name, seed)
     run = subprocess.run([os.environ["TOKEND_TEST_GOLDEN_HF"], tmp_path], capture_output=True,
                          text=True, timeout=120)
     assert run.returncode == 0, f"TOKEND_SEED={seed}\n{run.stdout}\n{run.stderr}"

@@ -6,7 +6,7 @@
 
 Each directory has what its architecture's checkpoints have: fused tensors, experts apart or
 stacked, biases, norms less one, several shards, both spellings of config.json. Models that no
-checkpoint can be are left out (HF below). Some more are quantised as AWQ, GPTQ and FP8 are (PACKED);
+checkpoint can be are left out (HF below). Some more are quantised (OTHERS);
 golden are the numbers of the rounded weights. test_golden_hf DIR compares.
 """
 import copy
@@ -67,6 +67,9 @@ HF = {
         "layer_types": [SLIDING, SLIDING, FULL, SLIDING, FULL]}),
     "smollm3": ("SmolLM3ForCausalLM", {"rope_theta": 1e4, "no_rope_layers": [1, 1, 1, 0, 1]}),
     "granite": ("GraniteForCausalLM", GRANITE),
+    "granitemoe_alone": ("GraniteMoeForCausalLM", {**GRANITE, "num_local_experts": 7,
+                                                   "num_experts_per_tok": 3,
+                                                   "intermediate_size": 24}),
     "starcoder2": ("Starcoder2ForCausalLM", {"sliding_window": 22}),
     "gptoss": ("GptOssForCausalLM", {
         "num_local_experts": 5, "num_experts_per_tok": 2, "intermediate_size": 24,
@@ -112,6 +115,7 @@ OWN = {
     "Phi3ForCausalLM": {"ffn_up": "mlp.gate_up_proj"},
     "Starcoder2ForCausalLM": {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
     "GptOssForCausalLM": {"ffn_gate_inp": "mlp.router"},
+    "GraniteMoeForCausalLM": {"ffn_gate_inp": "block_sparse_moe.router.layer"},
     "Glm4ForCausalLM": {"ffn_up": "mlp.gate_up_proj",
                         "post_attention_norm": "post_self_attn_layernorm",
                         "post_ffw_norm": "post_mlp_layernorm"},
@@ -147,6 +151,14 @@ def gpt_oss_experts(tensors, layer):
     yield out + "down_proj_bias", down
 
 
+def granite_experts(tensors, layer):
+    """Gate and up are the halves of one tensor, [experts][out][in]."""
+    block, out = f"blk.{layer}.ffn_", f"layers.{layer}.block_sparse_moe."
+    gate, up, down = (tensors.pop(f"{block}{p}_exps.weight") for p in ("gate", "up", "down"))
+    yield out + "input_linear.weight", np.concatenate([gate, up], axis=1)
+    yield out + "output_linear.weight", down
+
+
 def named(name, names):
     """"blk.3.attn_q.bias" as a checkpoint calls it, without prefix."""
     part, suffix = name.rsplit(".", 1)
@@ -169,8 +181,9 @@ def checkpoint(path, name, r):
     out = {}
     if kind == "PhiForCausalLM":
         split_qkv(tensors, r)
-    for layer in range(r.layers if r.arch == "gpt-oss" else 0):
-        out.update(gpt_oss_experts(tensors, layer))
+    stacked = {"gpt-oss": gpt_oss_experts, "granitemoe": granite_experts}.get(r.arch)
+    for layer in range(r.layers if stacked else 0):
+        out.update(stacked(tensors, layer))
     for old, w in tensors.items():
         if r.arch in PAIRS and (".attn_q." in old or ".attn_k." in old):
             w = turned_back(w, r.heads if ".attn_q." in old else r.kv_heads)
@@ -254,7 +267,7 @@ def make(folder, name, seed):
         json.dump(config_of(name, r), f, indent=1)
 
 
-# --- packed checkpoints: AWQ, GPTQ, FP8 ---
+# --- packed checkpoints: AWQ, GPTQ, FP8, MXFP4 ---
 
 GROUP = 32
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # the output that each nibble of a word has
@@ -271,7 +284,7 @@ def words(q, axis, order=range(8)):
 def int4_of(w, g_idx):
     """q [in][out], zeros and scales [group][out], and the values that they stand for."""
     w = w.T
-    n_groups = len(w) // GROUP
+    n_groups = g_idx.max() + 1
     scales, zeros = (np.empty((n_groups, w.shape[1]), np.float32) for _ in range(2))
     q = np.empty(w.shape)
     for g in range(n_groups):
@@ -282,8 +295,12 @@ def int4_of(w, g_idx):
     return q, zeros, scales, ((q - zeros[g_idx]) * scales[g_idx]).T.astype(np.float32)
 
 
-def gptq(w, rng, act=False):
-    g_idx = np.arange(w.shape[1]) // GROUP
+def groups(w, group):
+    return np.arange(w.shape[1]) // (group if group > 0 else w.shape[1])
+
+
+def gptq(w, rng, group=GROUP, act=False):
+    g_idx = groups(w, group)
     if act:
         g_idx = rng.permutation(g_idx)
     q, zeros, scales, value = int4_of(w, g_idx)
@@ -296,10 +313,16 @@ def gptq_act(w, rng):
     return value.astype(np.float16).astype(np.float32), parts  # as tokend keeps them
 
 
-def awq(w, _):
-    q, zeros, scales, value = int4_of(w, np.arange(w.shape[1]) // GROUP)
+def awq(w, _, group=GROUP):
+    q, zeros, scales, value = int4_of(w, groups(w, group))
     return value, {"qweight": words(q, 1, AWQ_ORDER), "qzeros": words(zeros, 1, AWQ_ORDER),
                    "scales": scales.astype(np.float16)}
+
+
+def awq_whole(w, rng):
+    """One group for all inputs of an output, which end within a block of 32."""
+    value, parts = awq(w, rng, -1)
+    return value.astype(np.float16).astype(np.float32), parts  # as tokend keeps them
 
 
 def e4m3_values():
@@ -318,67 +341,151 @@ def fp8_rows(w, _):
 
 
 def fp8_blocks(w, _):
-    scale = np.float32(np.abs(w).max() / 448)  # one block of 128 by 128 holds all
-    return fp8_with(w, scale, "weight_scale_inv", np.full((1, 1), scale, np.float32))
+    """Blocks of 128 by 128; the last ones of a row or column are smaller."""
+    rows, cols = (-(-n // 128) for n in w.shape)
+    stored = np.empty((rows, cols), np.float32)
+    for r in range(rows):
+        for c in range(cols):
+            part = w[128 * r:128 * (r + 1), 128 * c:128 * (c + 1)]
+            stored[r, c] = np.abs(part).max() / 448
+    scales = stored.repeat(128, 0)[:w.shape[0]].repeat(128, 1)[:, :w.shape[1]]
+    return fp8_with(w, scales, "weight_scale_inv", stored)
 
 
 def fp8_with(w, scales, name, stored):
     values = e4m3_values()
-    b = np.abs(w[..., None] / np.asarray(scales)[..., None] - values).argmin(-1).astype(np.uint8)
+    b = np.empty(w.shape, np.uint8)
+    for i, row in enumerate(np.broadcast_to(scales, w.shape)):
+        b[i] = np.abs(w[i, :, None] / row[:, None] - values).argmin(-1)
     value = (values[b].astype(np.float32) * scales).astype(np.float16)  # as tokend keeps them
     return value.astype(np.float32), {"weight": b.view(F8_TYPE), name: stored}
 
 
+INT4 = {"bits": 4, "group_size": GROUP}
+AWQ = {"quant_method": "awq", "version": "gemm", **INT4}
+BLOCKS = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+ROWS = {"quant_method": "compressed-tensors", "format": "float-quantized"}
+QWEN = {"embd": 64, "ff": 96, "heads": 4, "kv_heads": 2, "head_dim": 32}
+PHI = {"embd": 96, "ff": 64, "heads": 3, "kv_heads": 1, "head_dim": 32}
+# name: how, what config.json says, whose architecture, the sizes
 PACKED = {
-    "int4_gptq": (gptq, {"quant_method": "gptq", "bits": 4, "group_size": GROUP}),
-    "int4_awq": (awq, {"quant_method": "awq", "bits": 4, "group_size": GROUP, "version": "gemm"}),
-    "gptq_act": (gptq_act, {"quant_method": "gptq", "bits": 4, "group_size": GROUP,
-                            "desc_act": True}),
-    "fp8_rows": (fp8_rows, {"quant_method": "compressed-tensors", "format": "float-quantized"}),
-    "fp8_blocks": (fp8_blocks, {"quant_method": "fp8", "weight_block_size": [128, 128]}),
+    "int4_gptq": (gptq, {"quant_method": "gptq", **INT4}, "qwen3", QWEN),
+    "int4_awq": (awq, AWQ, "qwen3", QWEN),
+    "int4_awq_fused": (awq, AWQ, "phi3_window", PHI),
+    "awq_odd": (awq_whole, {**AWQ, "group_size": -1}, "phi3_window",
+                {"embd": 40, "ff": 56, "heads": 3, "kv_heads": 1, "head_dim": 24}),
+    "gptq_act": (gptq_act, {"quant_method": "gptq", "desc_act": True, **INT4}, "qwen3", QWEN),
+    "gptq_act_fused": (gptq_act, {"quant_method": "gptq", "desc_act": True, **INT4},
+                       "phi3_window", PHI),
+    "fp8_rows": (fp8_rows, ROWS, "qwen3", QWEN),
+    "fp8_blocks": (fp8_blocks, BLOCKS, "qwen3", QWEN),
+    "fp8_odd_blocks": (fp8_blocks, BLOCKS, "qwen3",
+                       {"embd": 133, "ff": 259, "heads": 5, "kv_heads": 1, "head_dim": 54}),
+    "fp8_odd_rows": (fp8_rows, ROWS, "qwen3",
+                     {"embd": 45, "ff": 67, "heads": 3, "kv_heads": 3, "head_dim": 22}),
+    "fp8_fused": (fp8_rows, ROWS, "phi3_window",
+                  {"embd": 90, "ff": 61, "heads": 3, "kv_heads": 1, "head_dim": 30}),
 }
 
 
-def make_packed(folder, name, seed):
-    pack, quantisation = PACKED[name]
-    r = tiny_models.Row("qwen3", qk_norm="head", embd=64, ff=96, heads=4, kv_heads=2, head_dim=32)
-    packed = {}
+def row_of(base, sizes):
+    r = copy.copy(tiny_models.MODELS[base])
+    for key, value in sizes.items():
+        setattr(r, key, value)
+    return r
 
+
+def make_rounded(folder, name, base, r, seed, matrix):
+    """Makes a model of the row whose matrices are as matrix(tensor, w, rng) returns them."""
     class Maker(tiny_models.Maker):
         def matrix(self, tensor, rows, cols, gain=1.0, experts=None, plain=False):
-            w = (self.rng.standard_normal((rows, cols)) * gain / cols ** 0.5).astype(np.float32)
-            if tensor.startswith("blk."):
-                w, packed[named(tensor, COMMON)] = pack(w, self.rng)
-            self.writer.add_tensor(tensor, w)
+            shape = (rows, cols) if experts is None else (experts, rows, cols)
+            w = (self.rng.standard_normal(shape) * gain / cols ** 0.5).astype(np.float32)
+            self.writer.add_tensor(tensor, matrix(tensor, w, self.rng))
 
     usual, tiny_models.Maker = tiny_models.Maker, Maker
-    tiny_models.MODELS[name], HF[name] = r, HF["qwen3"]
+    tiny_models.MODELS[name], HF[name] = r, HF[base]
     try:
         make(folder, name, seed)
     finally:
         tiny_models.Maker = usual
         del HF[name], tiny_models.MODELS[name]
-    add_packed(os.path.join(folder, name), packed, quantisation, name, r)
 
 
-def add_packed(out, packed, quantisation, name, r):
-    """Puts the packed tensors in the place of what make wrote."""
-    path = os.path.join(out, "model.safetensors")
-    with open(path, "rb") as f:
-        n, = struct.unpack("<Q", f.read(8))
-        header, data = json.loads(f.read(n)), f.read()
-    tensors = {k: np.frombuffer(data[slice(*v["data_offsets"])], np.float32).reshape(v["shape"])
-               for k, v in header.items() if k != "__metadata__"}
+def make_packed(folder, name, seed):
+    pack, quantisation, base, sizes = PACKED[name]
+    names, packed = {**COMMON, **OWN.get(HF[base][0], {})}, {}
+
+    def matrix(tensor, w, rng):
+        if tensor.startswith("blk."):
+            w, packed[named(tensor, names)] = pack(w, rng)
+        return w
+
+    make_rounded(folder, name, base, row_of(base, sizes), seed, matrix)
+    tensors = read_safetensors(os.path.join(folder, name))
     for tensor, parts in packed.items():
         del tensors["model." + tensor]
         stem = "model." + tensor.removesuffix("weight")
         tensors.update({stem + part: w for part, w in parts.items()})
-    write_safetensors(path, tensors)
-    with open(os.path.join(out, "config.json")) as f:
+    rewrite(os.path.join(folder, name), tensors, quantisation)
+
+
+def read_safetensors(folder):
+    with open(os.path.join(folder, "model.safetensors"), "rb") as f:
+        n, = struct.unpack("<Q", f.read(8))
+        header, data = json.loads(f.read(n)), f.read()
+    return {k: np.frombuffer(data[slice(*v["data_offsets"])], np.float32).reshape(v["shape"])
+            for k, v in header.items() if k != "__metadata__"}
+
+
+def rewrite(folder, tensors, quantisation):
+    write_safetensors(os.path.join(folder, "model.safetensors"), tensors)
+    path = os.path.join(folder, "config.json")
+    with open(path) as f:
         config = json.load(f)
     config["quantization_config"] = quantisation
-    with open(os.path.join(out, "config.json"), "w") as f:
+    with open(path, "w") as f:
         json.dump(config, f, indent=1)
+
+
+FP4 = np.array([0, .5, 1, 1.5, 2, 3, 4, 6])
+
+
+def mxfp4(w):
+    """Codes [..., blocks, 32] and exponents [..., blocks] of the rows; exact for what it made."""
+    w = w.reshape(*w.shape[:-1], -1, 32)
+    exponent = np.floor(np.log2(np.abs(w).max(-1))) - 2
+    code = np.abs(np.abs(w)[..., None] / 2.0 ** exponent[..., None, None] - FP4).argmin(-1)
+    return code | np.where(w < 0, 8, 0), exponent
+
+
+def mxfp4_rounded(tensor, w, _):
+    if "_exps." not in tensor:
+        return w
+    code, exponent = mxfp4(w)
+    value = np.where(code & 8, -1, 1) * FP4[code & 7] * 2.0 ** exponent[..., None]
+    return value.reshape(w.shape).astype(np.float32)
+
+
+def make_mxfp4(folder, name, seed):
+    """gpt-oss with its experts in four bits, neighbours in one byte, the first of them lower."""
+    r = row_of("gptoss", {"embd": 96, "expert_ff": 64, "heads": 4, "kv_heads": 2, "head_dim": 24})
+    more = {**HF["gptoss"][1], "intermediate_size": 64}
+    HF["gptoss_sizes"] = "GptOssForCausalLM", more
+    try:
+        make_rounded(folder, name, "gptoss_sizes", r, seed, mxfp4_rounded)
+    finally:
+        del HF["gptoss_sizes"]
+    tensors = read_safetensors(os.path.join(folder, name))
+    for tensor in [n for n in tensors if n.endswith("_proj") and ".experts." in n]:
+        code, exponent = mxfp4(tensors.pop(tensor).swapaxes(1, 2))
+        tensors[tensor + "_blocks"] = (code[..., ::2] | code[..., 1::2] << 4).astype(np.uint8)
+        tensors[tensor + "_scales"] = (exponent + 127).astype(np.uint8)
+    rewrite(os.path.join(folder, name), tensors, {"quant_method": "mxfp4"})
+
+
+# Makers by name, of those that make() does not make.
+OTHERS = {**dict.fromkeys(PACKED, make_packed), "gptoss_mxfp4": make_mxfp4}
 
 
 # --- seeds of the fuzzer ---
@@ -470,5 +577,5 @@ if __name__ == "__main__":
     seed = int(sys.argv[2]) if len(sys.argv) == 3 else 1
     for each in list(HF):
         make(sys.argv[1], each, seed)
-    for each in PACKED:
-        make_packed(sys.argv[1], each, seed)
+    for each, maker in OTHERS.items():
+        maker(sys.argv[1], each, seed)

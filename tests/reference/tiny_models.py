@@ -138,6 +138,7 @@ MODELS = {
     "granite": Row("granite", GRANITE, tied=True, eps=0.1),
     "granite_still": Row("granite", {**GRANITE, "rope.scaling.finetuned": False}),
     "granitemoe": Row("granitemoe", GRANITE, experts=5, used=2, expert_ff=24, shared_ff=40),
+    "granitemoe_alone": Row("granitemoe", GRANITE, experts=7, used=3, expert_ff=24),
     "starcoder2": Row("starcoder2", {"attention.sliding_window": 22}, **LAYER_NORM, ungated=True,
                       qkv_bias=True, o_bias=True, mlp_bias=True, tied=True),
     "gptoss": Row("gpt-oss", {**YARN, "attention.sliding_window": 16}, experts=5, used=2,
