@@ -28,6 +28,18 @@ static const struct hf_arch archs[] = {
      .n_kv_heads = 8,
      .n_ctx = 131072,
      .window = 4096},
+    {.class = "Ministral3ForCausalLM",
+     .type = "ministral3",
+     .row = "llama",
+     .n_embd = 4096,
+     .n_ff = 14336,
+     .n_layers = 34,
+     .n_heads = 32,
+     .n_kv_heads = 8,
+     .head_dim = 128,
+     .n_ctx = 262144,
+     .eps = 1e-5,
+     .theta = 1e6},
     {.class = "MixtralForCausalLM",
      .type = "mixtral",
      .row = "llama",
@@ -400,8 +412,15 @@ const struct hf_arch *hf_arch_of(const struct hf_config *c)
                "neither architectures nor model_type is there: not the config.json of a model");
         return NULL;
     }
-    const struct hf_arch *a = find(class ? class : type);
+    /* Around a text model with an image model beside it there are different ones. */
+    const char *text =
+        c->model == c->top ? NULL : json_string_value(hf_get(c->model, "model_type"));
+    const char *name = !find(class ? class : type) ? (class ? class : type)
+                       : text                      ? text
+                       : class                     ? class
+                                                   : type;
+    const struct hf_arch *a = find(name);
     if (!a)
-        unknown(c, class ? class : type);
+        unknown(c, name);
     return a;
 }

@@ -157,6 +157,20 @@ static void read_name(struct hf_dir *d)
     out[n] = '\0';
 }
 
+/* A text model with an image model beside it says twice whether its embeddings are tied; where
+ * this differs, the weights decide. */
+static void settle_tied(struct hf_dir *d, const struct hf_config *c)
+{
+    static const char *const heads[] = {"lm_head.weight", "language_model.lm_head.weight",
+                                        "model.lm_head.weight"};
+    if (c->model == c->top || !json_is_true(hf_get(c->top, "tie_word_embeddings")))
+        return;
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+        if (hf_shards_find(d->shards, heads[i]))
+            return;
+    d->spec.tied_embeddings = true;
+}
+
 static bool read_model(struct hf_dir *d, struct hf_config *c, struct err *e)
 {
     char prefix[64];
@@ -167,6 +181,7 @@ static bool read_model(struct hf_dir *d, struct hf_config *c, struct err *e)
     if (!a || !hf_quant_read(c, a, &quant) || !hf_find_embedding(d->shards, prefix, &n_vocab, e) ||
         !hf_spec_read(c, a, n_vocab, &d->spec))
         return false;
+    settle_tied(d, c);
     read_name(d);
     if (!read_generation(d, e) || !read_eos(c, c->model, &d->spec) ||
         !read_eos(c, c->top, &d->spec) || !read_tokenizer_eos(d, e))

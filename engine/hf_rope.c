@@ -102,6 +102,23 @@ static bool read_yarn(const struct rope_reader *r)
     return true;
 }
 
+/* Queries that grow with their position, but not within the original context, which is the limit
+ * here. */
+static bool limit_by_query_scale(const struct rope_reader *r)
+{
+    double beta, original;
+    if (!hf_num(r->c, r->in, "llama_4_scaling_beta", 0, MAX_FACTOR, 0, &beta) ||
+        !read_original(r, &original))
+        return false;
+    if (beta == 0 || original >= r->s->n_ctx_train)
+        return true;
+    log_warn("%s: llama_4_scaling_beta is not supported beyond the original context: %g tokens "
+             "instead of %d",
+             r->c->path.text, original, r->s->n_ctx_train);
+    r->s->n_ctx_train = (int)original;
+    return true;
+}
+
 /* Two tables; which one, the reference decides at every call by the length of the text, which no
  * KV cache survives. As other servers do, a context above the original one takes the long table
  * for all. */
@@ -213,7 +230,7 @@ static bool read_one(struct rope_reader *r, double theta)
         return false;
     rope_default(r->out, r->theta, n_dims);
     if (r->in)
-        return read_scaling(r);
+        return read_scaling(r) && limit_by_query_scale(r);
     if (r->out == &r->s->rope)
         default_scaling(r);
     return true;
@@ -234,6 +251,8 @@ bool hf_read_rope(const struct hf_config *c, const struct hf_arch *a, struct mod
     double theta, theta_local;
     struct rope_reader r = {.c = c, .a = a, .s = s, .out = &s->rope};
     r.in = settings_for(c, "full_attention", &nested);
+    if (!r.in && strcmp(a->type, "ministral3") == 0)
+        return hf_err(c, ERR_INVALID, "rope_parameters is missing");
     if (!hf_num(c, c->model, "rope_theta", 1e-3, 1e15, default_theta(c, a), &theta) ||
         !read_one(&r, theta))
         return false;

@@ -250,6 +250,27 @@ static void theta_is_the_default_of_the_version_that_wrote_the_file(void **state
     assert_float_equal(s.rope.inv_freq[1], pow(1e4, -2.0 / 128), 1e-7);
 }
 
+static void ministral_3_is_served_within_its_original_context(void **state)
+{
+    const char *rope = "'rope_parameters':{'rope_type':'yarn','rope_theta':1e6,'factor':16,"
+                       "'original_max_position_embeddings':16384,'mscale':1,'mscale_all_dim':1,"
+                       "'llama_4_scaling_beta':0.1}";
+    char text[512];
+    snprintf(text, sizeof text,
+             "{'architectures':['Mistral3ForConditionalGeneration'],'vision_config':{},"
+             "'text_config':{'model_type':'ministral3',%s}}",
+             rope);
+    const struct model_spec s = spec_of(text);
+    assert_int_equal(s.n_ctx_train, 16384);
+    assert_int_equal(s.window, 0);
+    assert_int_equal(s.n_layers, 34);
+    assert_float_equal(s.rope.mscale, 1, 0);
+    refused("{'model_type':'ministral3'}", ERR_INVALID, "rope_parameters is missing");
+    refused("{'architectures':['Mistral3ForConditionalGeneration'],'text_config':{'model_type':"
+            "'ministral9'}}",
+            ERR_UNSUPPORTED, "\"ministral9\" is not supported");
+}
+
 static void gelu_of_a_gemma_is_the_approximation(void **state)
 {
     assert_int_equal(spec_of("{'model_type':'gemma','hidden_act':'gelu'}").act, ACT_GELU_TANH);
@@ -345,6 +366,7 @@ int main(void)
         cmocka_unit_test(gpt_oss_is_stretched_where_its_config_says_nothing),
         cmocka_unit_test(phi_3_was_trained_on_4096_tokens_where_its_config_says_nothing),
         cmocka_unit_test(theta_is_the_default_of_the_version_that_wrote_the_file),
+        cmocka_unit_test(ministral_3_is_served_within_its_original_context),
         cmocka_unit_test(gelu_of_a_gemma_is_the_approximation),
         cmocka_unit_test(scales_are_those_of_the_architecture),
         cmocka_unit_test(what_is_not_computed_is_refused_by_name),
