@@ -380,9 +380,20 @@ void generation_engine_closed(struct generation *g)
     free_if_done(g);
 }
 
+static void note_tokens(const struct generation *g, struct http_request *http)
+{
+    long long prompt = 0, output = 0;
+    for (int i = 0; i < g->n_prompts; i++)
+        prompt += g->prompts[i].request ? g->prompts[i].request->n_prompt : 0;
+    for (int i = 0; i < g->n_choices; i++)
+        output += g->choices[i].n_tokens;
+    http_note(http, "tokens: prompt %lld, output %lld", prompt, output);
+}
+
 static void on_http_done(struct http_request *http, void *user, bool gone)
 {
     struct generation *g = user;
+    note_tokens(g, http);
     g->http = NULL;
     g->over = true;
     if (gone || g->n_open > 0)

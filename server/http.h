@@ -75,6 +75,9 @@ char *http_take_body(struct http_request *, size_t *n);
 void http_set_user(struct http_request *, void *user,
                    void (*on_done)(struct http_request *, void *user, bool gone));
 
+/* What the log's line of this request says beside; cut to 63 bytes. */
+void http_note(struct http_request *, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
 /* The whole answer; one that is large a 503 while too much waits to be read (max_replies). The
  * body is copied. */
 void http_reply(struct http_request *, int status, const char *content_type, const void *body,

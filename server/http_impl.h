@@ -117,9 +117,11 @@ struct http_request {
     char id[HTTP_ID_MAX + 1];
     const char *url; /* in libmicrohttpd's memory, like the headers; valid until the end */
     struct buf body;
-    size_t reply_bytes; /* what it counts for in the server's */
-    struct buf headers; /* name NUL value NUL ... for the coming reply */
-    uint64_t started;   /* ns: when the handler was called */
+    size_t reply_bytes;                   /* what it counts for in the server's */
+    struct buf headers;                   /* name NUL value NUL ... for the coming reply */
+    uint64_t started;                     /* ns: when the handler was called */
+    int status;                           /* of the reply; 0: none yet */
+    char method[16], path[160], note[64]; /* cut; for the log */
     void *user;
     void (*on_done)(struct http_request *, void *user, bool gone);
     struct buf queue; /* of a stream: what libmicrohttpd has not taken starts at `taken` */

@@ -81,6 +81,7 @@ void http_send(struct http_request *r, int status, struct MHD_Response *m, enum 
     if (m)
         MHD_destroy_response(m); /* our reference */
     r->state = next;
+    r->status = status;
     if (!sent) {
         log_warn("http: %s: the reply could not be queued", r->id);
         r->gone = true;

@@ -4,6 +4,8 @@
 #include "log.h"
 
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -388,6 +390,8 @@ static enum MHD_Result begin(struct http_conn *c, const char *url, const char *m
         return MHD_NO;
     r->conn = c;
     r->url = path_of(url);
+    snprintf(r->method, sizeof r->method, "%s", method);
+    snprintf(r->path, sizeof r->path, "%s", r->url);
     c->request = r;
     c->served = true;
     if (list_linked(&c->in_headers))
@@ -496,6 +500,27 @@ static void trim_after(const struct http_request *r)
         http_wait_start(s, &s->trimming, &s->trim);
 }
 
+/* Lost and failed ones matter to who runs the server, the others to who looks for a fault. */
+static void log_request(const struct http_request *r, bool gone)
+{
+    const uint64_t ns = r->handled ? uv_hrtime() - r->started : 0;
+    const bool lost = gone && r->handled && !r->conn->server->closing;
+    log_line(r->status == 500 ? LOG_WARN
+             : lost           ? LOG_INFO
+                              : LOG_DEBUG,
+             "%s %s %d%s, %llu ms%s%s, %s", r->method, r->path, r->status,
+             gone ? " (not all was sent)" : "", (unsigned long long)(ns / 1000000),
+             r->note[0] ? ", " : "", r->note, r->id);
+}
+
+void http_note(struct http_request *r, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(r->note, sizeof r->note, fmt, ap);
+    va_end(ap);
+}
+
 void http_on_completed(void *server, struct MHD_Connection *mhd, void **request,
                        enum MHD_RequestTerminationCode code)
 {
@@ -504,13 +529,15 @@ void http_on_completed(void *server, struct MHD_Connection *mhd, void **request,
     if (!r)
         return;
     struct http_conn *c = r->conn;
+    const bool gone = r->gone || code != MHD_REQUEST_TERMINATED_COMPLETED_OK;
     http_conn_unwatch(c);
     c->request = NULL;
     if (r->handled) {
         c->server->n_requests--;
         if (r->on_done)
-            r->on_done(r, r->user, r->gone || code != MHD_REQUEST_TERMINATED_COMPLETED_OK);
+            r->on_done(r, r->user, gone);
     }
+    log_request(r, gone);
     if (list_linked(&r->room_node))
         list_remove(&r->room_node);
     if (r->refusal)

@@ -41,6 +41,10 @@ const char *http_path_rest(const struct http_request *h)
 {
     return h->rest;
 }
+void http_note(struct http_request *h, const char *fmt, ...)
+{
+}
+
 void http_set_user(struct http_request *h, void *user,
                    void (*on_done)(struct http_request *, void *, bool))
 {

@@ -87,6 +87,24 @@ def test_start_prints_the_model_the_memory_budget_and_what_fits():
     assert re.search(r"context: \d+ tokens, what the KV cache holds; the model allows 8192", log)
 
 
+def test_each_request_has_a_line_at_level_debug():
+    with Tokend("--log-level", "debug", model=SMALL) as server:
+        r = server.http.post("/v1/completions", json={"prompt": [1, 2, 3], "max_tokens": 2, "ignore_eos": True},
+                             headers={"x-request-id": "mine"})
+        assert r.status_code == 200
+        server.http.get("/nowhere")
+        line = r"debug POST /v1/completions 200, \d+ ms, tokens: prompt 3, output 2, mine\n"
+        assert server.until(lambda: re.search(line, server.output())), server.output()
+        assert server.until(lambda: re.search(r"debug GET /nowhere 404, \d+ ms, req-", server.output()))
+
+
+def test_requests_that_go_well_have_no_line_at_level_info():
+    with Tokend(model=SMALL) as server:
+        assert server.http.post("/v1/completions", json={"prompt": [1, 2], "max_tokens": 2}).status_code == 200
+        assert server.http.get("/health").status_code == 200
+        assert "POST" not in server.output()
+
+
 def test_a_quantization_without_effect_is_told():
     with Tokend("--quantization", "q4_k", model=SMALL) as server:
         assert re.search(r"warn  --quantization Q4_K has no effect: .* are quantised already", server.output())
