@@ -250,6 +250,12 @@ static bool unknown(struct err *e, const char *name, size_t n, const char *fmt, 
                    near ? ": did you mean --" : "", near ? near : "");
 }
 
+bool parse_choice(const char *name, const char *text, struct err *e)
+{
+    const char *choices = find(name, strlen(name))->choices;
+    return in_choices(choices, text) || err_set(e, ERR_INVALID, "expected one of %s", choices);
+}
+
 static bool read_defaults(struct settings *s, struct err *e)
 {
     *s = (struct settings){.seed = -1};

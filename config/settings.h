@@ -64,6 +64,8 @@ void settings_print_help(FILE *out);
 
 /* "64MiB", "2GiB", "512KiB", "4096B", or a bare number of GiB ("2", "0.5"). */
 bool parse_size(const char *text, int64_t *bytes, struct err *e);
+/* One of the choices of setting `name`, which has some; the error does not name the setting. */
+bool parse_choice(const char *name, const char *text, struct err *e);
 /* A whole decimal number and nothing else, inside [min, max]. */
 bool parse_int(const char *text, int64_t min, int64_t max, int64_t *out, struct err *e);
 

@@ -164,6 +164,7 @@ static bool load_weights(struct engine *e, const struct weights *weights, int le
 {
     struct engine_info *info = &e->info;
     info->backend = e->backend_name;
+    info->threads = e->backend->n_helpers;
     info->kv_dtype = e->config.kv_dtype;
     if (e->config.kv_dtype_auto)
         info->kv_dtype = weights_all_f32(weights) ? DTYPE_F32 : DTYPE_F16;

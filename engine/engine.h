@@ -48,6 +48,7 @@ struct engine_config {
 struct engine_info {
     struct model_spec spec;
     const char *backend; /* "cpu: generic, 2 threads" */
+    int threads;
     int max_model_len;
     int max_num_seqs, max_num_batched_tokens, block_size;
     enum dtype kv_dtype, weight_dtype; /* weight_dtype: of most weights */

@@ -64,11 +64,8 @@ static int line_of(struct lines *l, struct plot_panel *p, const struct bench_sce
     if (i == PLOT_MAX_SERIES || !(l->points[i] = calloc((size_t)most, sizeof *l->points[i])))
         return -1;
     l->of[i] = *s;
-    char threads[16] = "all";
-    if (s->threads > 0)
-        snprintf(threads, sizeof threads, "%d", s->threads);
-    snprintf(l->labels[i], sizeof l->labels[i], "%d tokens; threads: %s", s->prompt + s->generate,
-             threads); /* one of the two is 0 */
+    snprintf(l->labels[i], sizeof l->labels[i], "%d tokens; threads: %d", s->prompt + s->generate,
+             s->threads); /* one of the two is 0 */
     p->series[i] = (struct plot_series){.label = l->labels[i], .points = l->points[i]};
     p->n_series++;
     return i;

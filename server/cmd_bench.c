@@ -9,6 +9,7 @@
  * --shared-depth the requests of a sample have their `depth` tokens in common. */
 #include "bench_plot.h"
 #include "commands.h"
+#include "loaded_model.h"
 #include "output.h"
 #include "svg_plot.h"
 
@@ -29,7 +30,7 @@ struct number_list {
 };
 
 struct bench_options {
-    const char *model, *svg;
+    const char *model, *svg, *kv_cache_dtype, *dtype, *quantization;
     struct number_list threads, prompt, generate, depth, batch;
     int64_t repeat, activation_bits;
     bool json, help, own_depths, shared_depth;
@@ -60,6 +61,7 @@ static const char help_text[] =
     "  --batch LIST      requests that run together (1)\n"
     "  --shared-depth    the requests of a batch have these tokens in common, and so their pages\n"
     "  --activation-bits N  8 or 16; 0: as serve decides (0)\n"
+    "  --kv-cache-dtype, --dtype, --quantization  as of serve (auto, auto, none)\n"
     "  --repeat N        samples of each test (3)\n"
     "  --json            one JSON object a line and sample, instead of the table\n"
     "  --svg FILE        also a picture. Not every combination is measured then, but each depth\n"
@@ -98,17 +100,21 @@ static bool parse_flag(struct bench_options *o, int argc, char **argv, int *i, s
     const struct {
         const char *name;
         struct number_list *list; /* or … */
-        int64_t *one;             /* … neither: text */
+        int64_t *one;             /* … or … */
+        const char **choice;      /* … of a setting; none of them: text */
         int64_t min, max;
     } flags[] = {
-        {"--threads", &o->threads, NULL, 0, 1024},
-        {"--prompt", &o->prompt, NULL, 0, 1 << 24},
-        {"--generate", &o->generate, NULL, 0, 1 << 24},
-        {"--depth", &o->depth, NULL, 0, 1 << 24},
-        {"--batch", &o->batch, NULL, 1, MAX_BATCH},
-        {"--repeat", NULL, &o->repeat, 1, 1000},
-        {"--activation-bits", NULL, &o->activation_bits, 0, 16},
-        {"--svg", NULL, NULL, 0, 0},
+        {"--threads", &o->threads, NULL, NULL, 0, 1024},
+        {"--prompt", &o->prompt, NULL, NULL, 0, 1 << 24},
+        {"--generate", &o->generate, NULL, NULL, 0, 1 << 24},
+        {"--depth", &o->depth, NULL, NULL, 0, 1 << 24},
+        {"--batch", &o->batch, NULL, NULL, 1, MAX_BATCH},
+        {"--repeat", NULL, &o->repeat, NULL, 1, 1000},
+        {"--activation-bits", NULL, &o->activation_bits, NULL, 0, 16},
+        {"--kv-cache-dtype", NULL, NULL, &o->kv_cache_dtype, 0, 0},
+        {"--dtype", NULL, NULL, &o->dtype, 0, 0},
+        {"--quantization", NULL, NULL, &o->quantization, 0, 0},
+        {"--svg", NULL, NULL, NULL, 0, 0},
     };
     const char *arg = argv[*i];
     const size_t len = strcspn(arg, "=");
@@ -123,6 +129,11 @@ static bool parse_flag(struct bench_options *o, int argc, char **argv, int *i, s
             return parse_list(flags[k].name, value, min, max, flags[k].list, e);
         if (flags[k].one)
             return parse_one(flags[k].name, value, min, max, flags[k].one, e);
+        if (flags[k].choice) {
+            *flags[k].choice = value;
+            return parse_choice(flags[k].name + 2, value, e) ||
+                   err_prefix(e, "%s %s", flags[k].name, value);
+        }
         o->svg = value;
         return true;
     }
@@ -134,7 +145,7 @@ static bool complete_options(struct bench_options *o, struct err *e)
 {
     const int lines = (o->prompt.n > o->generate.n ? o->prompt.n : o->generate.n) * o->threads.n;
     if (!o->model)
-        return err_set(e, ERR_INVALID, "expected a model file; see tokend bench --help");
+        return err_set(e, ERR_INVALID, "expected a MODEL; see tokend bench --help");
     if (o->svg && lines > PLOT_MAX_SERIES)
         return err_set(e, ERR_INVALID, "--svg: %d lines a plot; at most %d can be told apart",
                        lines, PLOT_MAX_SERIES);
@@ -155,6 +166,9 @@ static bool parse_options(struct bench_options *o, int argc, char **argv, struct
         .prompt = {1, {512}},
         .generate = {1, {64}},
         .repeat = 3,
+        .kv_cache_dtype = "auto",
+        .dtype = "auto",
+        .quantization = "none",
     };
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--json") == 0) {
@@ -394,7 +408,6 @@ static struct engine_config config_of(const struct bench_options *o, int threads
         .max_num_batched_tokens = batch * 17 > step ? batch * 17 : step,
         .block_size = 16,
         .threads = threads,
-        .kv_dtype_auto = true,
         .activation_bits = (int)o->activation_bits,
         .prefix_caching = true,
     };
@@ -408,26 +421,35 @@ static void name_backend(struct bench_results *r, const char *backend, bool with
              comma ? (int)(comma - backend) : (int)strlen(backend), backend);
 }
 
+/* What does not fit, in words of this command: the engine's advice names flags of serve. */
+static bool explain(struct err *e, const struct engine_config *c)
+{
+    if (e->code == ERR_MEMORY && strstr(e->msg, "--"))
+        return err_set(e, ERR_MEMORY,
+                       "memory does not hold a context of %d tokens for a batch of %d beside the "
+                       "model: lower --depth, --prompt, --generate or --batch",
+                       c->max_model_len, c->max_num_seqs);
+    return err_prefix(e, "a context of %d tokens, as these tests want", c->max_model_len);
+}
+
 static bool run_with_threads(const struct bench_options *o, const struct model_file *m, int threads,
                              struct bench_results *results, struct err *e)
 {
-    const struct engine_config c = config_of(o, threads);
+    struct engine_config c = config_of(o, threads);
     struct bench b = {.json = o->json,
                       .shared_depth = o->shared_depth,
                       .repeat = (int)o->repeat,
                       .results = results};
     sem_init(&b.news, 0, 0);
-    b.engine = engine_open(&c, m, wake, &b, e);
-    bool ok = b.engine;
-    if (!ok)
-        err_prefix(e, "a context of %d tokens, as these tests want", c.max_model_len);
-    else
+    bool ok = engine_config_types(&c, o->kv_cache_dtype, o->dtype, o->quantization, e) &&
+              ((b.engine = engine_open(&c, m, wake, &b, e)) || explain(e, &c));
+    if (ok)
         name_backend(results, engine_get_info(b.engine)->backend, o->threads.n == 1);
     if (ok && !o->json)
         printf("# %s\n# %s\n%-8s %7s %7s %8s %7s %6s   %10s ± %-8s %10s\n", o->model,
                engine_get_info(b.engine)->backend, "test", "threads", "prompt", "generate", "depth",
                "batch", "tokens/s", "dev.", "best");
-    ok = ok && measure_all(&b, o, threads, e);
+    ok = ok && measure_all(&b, o, engine_get_info(b.engine)->threads, e);
     engine_close(b.engine);
     sem_destroy(&b.news);
     return ok;
@@ -451,6 +473,17 @@ static void fit_depths(struct bench_options *o, const struct model_spec *spec)
         o->depth.n--;
 }
 
+static bool check_context(const struct bench_options *o, const struct model_spec *spec,
+                          struct err *e)
+{
+    const int longest = config_of(o, 0).max_model_len;
+    return longest <= spec->n_ctx_train ||
+           err_set(e, ERR_LIMIT,
+                   "--depth with --prompt or --generate is a context of %d tokens; the model's has "
+                   "%d",
+                   longest, spec->n_ctx_train);
+}
+
 static bool run(struct bench_options *o, struct err *e)
 {
     struct bench_results results = {
@@ -460,6 +493,7 @@ static bool run(struct bench_options *o, struct err *e)
     bool ok = spec && check_writable(o->svg, e);
     if (ok)
         fit_depths(o, spec);
+    ok = ok && check_context(o, spec, e);
     for (int i = 0; ok && i < o->threads.n; i++)
         ok = run_with_threads(o, m, (int)o->threads.at[i], &results, e);
     ok = ok && (!o->svg || bench_plot_write(&results, o->model, o->svg, e));

@@ -132,6 +132,19 @@ static enum dtype type_of(const char *name)
     return t;
 }
 
+bool engine_config_types(struct engine_config *c, const char *kv_cache_dtype, const char *dtype,
+                         const char *quantization, struct err *e)
+{
+    c->kv_dtype_auto = strcmp(kv_cache_dtype, "auto") == 0;
+    c->kv_dtype = type_of(kv_cache_dtype);
+    c->widen = strcmp(dtype, "float32") == 0;
+    c->quantise = strcmp(quantization, "none") != 0;
+    c->quantise_to = type_of(quantization);
+    return !(c->widen && c->quantise) ||
+           err_set(e, ERR_INVALID, "--dtype %s and --quantization %s exclude each other", dtype,
+                   quantization);
+}
+
 static int bits_of(const char *text)
 {
     return strcmp(text, "8") == 0 ? 8 : strcmp(text, "16") == 0 ? 16 : 0;
@@ -163,28 +176,22 @@ bool loaded_model_open(struct loaded_model *m, const struct settings *s, void (*
                        void *arg, struct err *e)
 {
     *m = (struct loaded_model){0};
-    if (strcmp(s->dtype, "auto") != 0 && strcmp(s->quantization, "none") != 0)
-        return err_set(e, ERR_INVALID, "--dtype %s and --quantization %s exclude each other",
-                       s->dtype, s->quantization);
-    struct model_file *file = model_file_open(s->model, e);
-    if (!file)
-        return false;
-    const struct engine_config config = {
+    struct engine_config config = {
         .max_model_len = (int)s->max_model_len,
         .max_num_seqs = (int)s->max_num_seqs,
         .max_num_batched_tokens = (int)s->max_num_batched_tokens,
         .block_size = (int)s->block_size,
         .threads = (int)s->threads,
         .kv_cache_memory = (uint64_t)s->kv_cache_memory,
-        .kv_dtype = type_of(s->kv_cache_dtype),
-        .kv_dtype_auto = !strcmp(s->kv_cache_dtype, "auto"),
         .activation_bits = bits_of(s->activation_bits),
         .prefix_caching = s->enable_prefix_caching,
-        .widen = strcmp(s->dtype, "float32") == 0,
         .repack_cache = s->repack_cache,
-        .quantise = strcmp(s->quantization, "none") != 0,
-        .quantise_to = type_of(s->quantization),
     };
+    if (!engine_config_types(&config, s->kv_cache_dtype, s->dtype, s->quantization, e))
+        return false;
+    struct model_file *file = model_file_open(s->model, e);
+    if (!file)
+        return false;
     log_loading(file);
     warn_of_no_end(file);
     take_defaults(m, file, s->generation_config);

@@ -42,6 +42,8 @@ static int finish(const char *name, int status)
 static int run(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "";
+    if (!strcmp(name, "help") && argc > 2)
+        return run(3, (char *[]){argv[0], argv[2], "--help", NULL});
     for (size_t i = 0; i < N_COMMANDS; i++)
         if (!strcmp(name, commands[i].name))
             return commands[i].run(argc - 1, argv + 1);

@@ -141,6 +141,24 @@ def test_settings_come_from_environment_and_file(tmp_path):
         del os.environ["TOKEND_SERVED_MODEL_NAME"]
 
 
+@pytest.mark.parametrize("command", ["serve", "bench", "render", "inspect", "tokenize"])
+def test_a_command_says_in_a_line_what_it_lacks_and_helps(command):
+    env = {k: v for k, v in os.environ.items() if k != "TOKEND_MODEL"}
+    r = run(command, env=env)
+    assert r.returncode == 2 and r.stderr.count("\n") == 1 and f"see tokend {command} --help" in r.stderr
+    assert run("help", command).stdout == run(command, "--help").stdout != ""
+
+
+@pytest.mark.parametrize("flags, message", [
+    (("--depth", "100000"), "is a context of 100066 tokens; the model's has 1024"),
+    (("--dtype", "f3"), "--dtype f3: expected one of auto|float32"),
+    (("--dtype", "float32", "--quantization", "q4_0"), "exclude each other"),
+])
+def test_bench_refuses_what_the_model_cannot_do(flags, message):
+    r = run("bench", SMALL, "--prompt", "8", *flags)
+    assert r.returncode in (1, 2) and message in r.stderr and "--max-model-len" not in r.stderr
+
+
 def test_bench_prints_one_json_line_a_sample():
     r = run("bench", SMALL, "--threads", "1", "--prompt", "16,32", "--generate", "8", "--depth", "0,64",
             "--batch", "1,2", "--repeat", "2", "--json")
@@ -150,12 +168,16 @@ def test_bench_prints_one_json_line_a_sample():
     for s in samples:
         assert {"test", "prompt", "generate", "depth", "batch", "tokens_per_second"} <= set(s)
         assert s["tokens_per_second"] > 0
+    assert {s["threads"] for s in samples} == {1}
     assert {s["prompt"] for s in samples if s["test"] == "prefill"} == {16, 32}
     assert {s["depth"] for s in samples} == {0, 64} and {s["batch"] for s in samples} == {1, 2}
 
 
 def test_bench_prints_a_table_and_refuses_what_is_no_number():
-    assert "prefill" in run("bench", SMALL, "--prompt", "8", "--generate", "4", "--repeat", "1").stdout
+    table = run("bench", SMALL, "--prompt", "8", "--generate", "4", "--repeat", "1", "--kv-cache-dtype", "f32",
+                "--dtype", "float32").stdout
+    row = next(line.split() for line in table.splitlines() if line.startswith("prefill"))
+    assert f", {row[1]} threads" in table
     r = run("bench", SMALL, "--prompt", "8x")
     assert r.returncode == 2 and "--prompt" in r.stderr
 
