@@ -3,7 +3,8 @@
 # fetches the default model, asks one question and goes on serving until interrupted.
 #   --once      stop after the answer
 #   --port N    default 8000
-# The server takes its other settings from TOKEND_* variables as always; the key, too.
+# The server takes its other settings from TOKEND_* variables as always (not the model, the port and
+# the log); the question goes to TOKEND_HOST with TOKEND_API_KEY.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . config/packages.sh
@@ -18,6 +19,18 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
+
+host=${TOKEND_HOST:-127.0.0.1}
+case $host in
+0.0.0.0) host=127.0.0.1 ;;
+::) host=[::1] ;;
+*:*) host=[$host] ;;
+esac
+bare=${host#[}
+if (exec 3<>"/dev/tcp/${bare%]}/$port") 2>/dev/null; then
+    echo "port $port of $host is in use already; --port N takes another" >&2
+    exit 1
+fi
 
 need_packages $build_packages curl ca-certificates
 build_tokend build
@@ -39,8 +52,8 @@ cat "$log" >&2
 request='{"messages": [{"role": "user", "content": "Why is the sky blue? Answer in one sentence."}],
           "stream": true, "temperature": 0, "max_tokens": 64}'
 echo
-echo "\$ curl -N http://127.0.0.1:$port/v1/chat/completions -H 'Content-Type: application/json' -d '$request'"
-curl -sSN --noproxy '*' --fail-with-body "http://127.0.0.1:$port/v1/chat/completions" \
+echo "\$ curl -N http://$host:$port/v1/chat/completions -H 'Content-Type: application/json' -d '$request'"
+curl -sSN --noproxy '*' --fail-with-body "http://$host:$port/v1/chat/completions" \
     -H 'Content-Type: application/json' -H "Authorization: Bearer ${TOKEND_API_KEY:-none}" \
     -d "$request" |
     sed -un 's/^data: .*"content": *"\(\([^"\\]\|\\.\)*\)".*/\1/p' |
@@ -49,6 +62,6 @@ echo
 [ -n "$once" ] && exit 0
 
 echo
-echo "Serving on http://127.0.0.1:$port/v1 until interrupted (Ctrl-C)."
+echo "Serving on http://$host:$port/v1 until interrupted (Ctrl-C)."
 tail -n +1 -f "$log" --pid=$server | sed -n '/listening on/,$p' &
 wait $server

@@ -79,6 +79,7 @@ static const char *const refused[] = {
     "prompt_logprobs",
     "regex",
     "repetition_detection",
+    "samplers",
     "stop_regex",
     "structured_outputs",
     "suffix",
@@ -91,6 +92,32 @@ static const char *const refused[] = {
 };
 enum { N_REFUSED = sizeof refused / sizeof *refused };
 
+/* Of llama.cpp, SGLang and text-generation-inference: what we have by another name, and what only
+ * `neutral` leaves without effect. */
+static const struct {
+    const char *name;
+    double neutral;
+    const char *why;
+} foreign[] = {
+    {"max_new_tokens", -1, "its name here is max_tokens"},
+    {"n_predict", -1, "its name here is max_tokens"},
+    {"repeat_penalty", 1, "its name here is repetition_penalty"},
+    {"tfs_z", 1, ""},
+    {"top_n_sigma", -1, ""},
+    {"typical_p", 1, ""},
+};
+enum { N_FOREIGN = sizeof foreign / sizeof *foreign };
+
+static bool refuse_foreign(const json_t *body, struct api_error *e)
+{
+    for (size_t i = 0; i < N_FOREIGN; i++) {
+        const json_t *v = field(body, foreign[i].name);
+        if (v && !(json_is_number(v) && json_number_value(v) == foreign[i].neutral))
+            return refuse(foreign[i].name, foreign[i].why, e);
+    }
+    return true;
+}
+
 bool params_refuse(const json_t *body, bool chat, struct api_error *e)
 {
     for (size_t i = 0; i < N_REFUSED; i++) {
@@ -98,6 +125,8 @@ bool params_refuse(const json_t *body, bool chat, struct api_error *e)
         if (v && !is_empty(v))
             return refuse(refused[i], "", e);
     }
+    if (!refuse_foreign(body, e))
+        return false;
     const json_t *f = field(body, "response_format");
     if (f && !is_string(json_object_get(f, "type"), "text"))
         return refuse("response_format", "only {\"type\": \"text\"} is taken", e);
