@@ -13,7 +13,7 @@ static const struct {
      cmd_serve},
     {"bench", "bench MODEL      measure prefill and decode speed (bench --help: all flags)",
      cmd_bench},
-    {"tokenize", "tokenize FILE    print the token ids of texts (tokenize --help)", cmd_tokenize},
+    {"tokenize", "tokenize MODEL   print the token ids of texts (tokenize --help)", cmd_tokenize},
     {"render", "render ...       print the prompt that a chat template makes (render --help)",
      cmd_render},
     {"inspect", "inspect MODEL    say what a model is and warn of traps (inspect --help)",
@@ -26,7 +26,8 @@ static void usage(FILE *out)
     fprintf(out, "usage: tokend COMMAND ...\n\n");
     for (size_t i = 0; i < N_COMMANDS; i++)
         fprintf(out, "  tokend %s\n", commands[i].help);
-    fprintf(out, "  tokend --version\n");
+    fprintf(out, "  tokend help COMMAND      what COMMAND --help says\n"
+                 "  tokend --version\n");
 }
 
 /* The status of a command, or 1 where what it printed did not arrive. */
