@@ -26,7 +26,7 @@ static void usage(FILE *out)
     fprintf(out, "usage: tokend COMMAND ...\n\n");
     for (size_t i = 0; i < N_COMMANDS; i++)
         fprintf(out, "  tokend %s\n", commands[i].help);
-    fprintf(out, "  tokend help COMMAND      what COMMAND --help says\n"
+    fprintf(out, "  tokend help COMMAND     what COMMAND --help says\n"
                  "  tokend --version\n");
 }
 
