@@ -530,6 +530,8 @@ struct model *model_load(struct backend *b, const struct weights *weights,
         m->attention[windowed] = attention_of(s, windowed);
     struct loader l = {m, weights, e, .ok = true};
     load_weights(&l);
+    if (l.ok && b->ops->weights_loaded)
+        b->ops->weights_loaded(b);
     take_ropes(&l, max_positions);
     take_buffers(&l);
     if (l.ok)

@@ -44,15 +44,15 @@ static size_t without_space_behind(const char *s, size_t n)
     return n;
 }
 
-/* Offset of the last `needle`, n if there is none. memmem from the left, each time a little
+/* Offset of the last `needle` (k > 0), n if there is none. memmem from the left, each time a little
  * further, would be quadratic for hostile text: the last one is looked for in halves. */
 static size_t find_last(const char *s, size_t n, const char *needle, size_t k)
 {
     size_t found = n, at = 0;
     for (const char *p; at + k <= n && (p = memmem(s + at, n - at, needle, k)); at = found + k)
         found = (size_t)(p - s);
-    if (found == n || k == 0)
-        return k == 0 ? n - (n > 0) : n;
+    if (found == n)
+        return n;
     /* Occurrences may overlap the one found; a later one starts within it. */
     const char *limit = s + n - k;
     for (const char *p = s + found + 1; p <= limit && p < s + found + k; p++)
@@ -81,13 +81,15 @@ bool template_cut_after(struct rendered *out, const json_t *messages, struct err
     const char *s = json_string_value(text);
     size_t n = json_string_length(text), from = space_before(s, n);
     size_t core = without_space_behind(s + from, n - from);
+    if (core == 0) /* it ends where the prompt does: nothing is behind it */
+        return true;
     size_t at = find_last(out->text.data ? out->text.data : "", out->text.len, s + from, core);
-    if (core && at == out->text.len)
+    if (at == out->text.len)
         return err_set(e, ERR_INVALID,
                        "the template did not write the last message's text, which is to be "
                        "continued");
     bool whole =
         out->text.len - at >= n - from && memcmp(out->text.data + at, s + from, n - from) == 0;
-    cut(out, core ? at + (whole ? n - from : core) : out->text.len);
+    cut(out, at + (whole ? n - from : core));
     return true;
 }

@@ -97,6 +97,8 @@ def test_a_final_message_is_continued_after_its_last_occurrence(tmp_path):
     assert rendered(tmp_path, chat, go_on("x", [{"type": "text", "text": "'"}])).endswith("'")
     assert rendered(tmp_path, chat, {**go_on("ab"), "continue_final_message": False}) == "[ab]END"
     assert "did not write the last message" in failed(tmp_path, "END", go_on("ab"))
+    for empty in "", " \n", [{"type": "text", "text": ""}]:
+        assert rendered(tmp_path, "[x]END", go_on(empty)) == "[x]END"
     assert "no text to continue" in failed(tmp_path, "END", {"continue_final_message": True, "messages": []})
     assert "expected true or false" in failed(tmp_path, "END", {"continue_final_message": "yes"})
 
