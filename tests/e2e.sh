@@ -11,10 +11,12 @@ make_venv() {
 }
 
 # end_to_end BUILD [arguments of pytest]
+# The random inputs of the differential tests are the same in every run, so that a failure speaks of
+# the change; TOKEND_SEED gives others.
 end_to_end() {
     local build=$PWD/$1
     shift
-    TOKEND_PROGRAM=$build/tokend TOKEND_HTTP_TOY=$build/tests/http_toy \
+    TOKEND_SEED=${TOKEND_SEED:-1} TOKEND_PROGRAM=$build/tokend TOKEND_HTTP_TOY=$build/tests/http_toy \
         TOKEND_TEST_GOLDEN=$build/tests/test_golden \
         TOKEND_TEST_GOLDEN_HF=$build/tests/test_golden_hf \
         tests/.venv/bin/python -m pytest -q -rs -p no:cacheprovider tests/e2e "$@"

@@ -1,6 +1,6 @@
 """`tokend tokenize` against the libraries whose files it reads, on random tokenizers and texts.
 
-TOKEND_SEED repeats a run; it is printed when a test fails."""
+TOKEND_SEED repeats a run; it is printed when a test fails (tests/e2e.sh sets one)."""
 import base64
 import json
 import os
