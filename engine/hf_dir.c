@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "file_map.h"
 #include "hf_config.h"
 #include "hf_shards.h"
 #include "hf_spec.h"
@@ -278,16 +279,21 @@ const struct hf_shards *hf_dir_shards(const struct hf_dir *d)
 void hf_dir_licence(const struct hf_dir *d, char out[160])
 {
     char path[4096], line[1024];
+    struct file_map readme;
+    struct err why;
     int n_rules = 0;
-    if (snprintf(path, sizeof path, "%s/README.md", d->dir) >= (int)sizeof path)
+    if (snprintf(path, sizeof path, "%s/README.md", d->dir) >= (int)sizeof path ||
+        !file_map_open(&readme, path, "a model card", &why))
         return;
-    FILE *f = fopen(path, "rb");
-    while (f && n_rules < 2 && fgets(line, sizeof line, f)) {
-        line[strcspn(line, "\r\n")] = '\0';
+    const char *at = (const char *)readme.bytes, *end = at + readme.size;
+    for (const char *eol; n_rules < 2 && at < end; at = eol + 1) {
+        eol = memchr(at, '\n', (size_t)(end - at));
+        eol = eol ? eol : end;
+        snprintf(line, sizeof line, "%.*s", (int)(eol - at < 1000 ? eol - at : 1000), at);
+        line[strcspn(line, "\r")] = '\0';
         n_rules += strcmp(line, "---") == 0;
         if (n_rules == 1 && strncmp(line, "license: ", 9) == 0)
             snprintf(out, 160, "%s", hf_show(line + 9).text);
     }
-    if (f)
-        fclose(f);
+    file_map_close(&readme);
 }

@@ -128,6 +128,8 @@ static bool read_soft_caps(const struct hf_config *c, const struct hf_arch *a, s
         if (!hf_num(c, c->model, keys[i], 0, 1e6, hf_is_null(c->model, keys[i]) ? 0 : dflt[i],
                     &cap))
             return false;
+        if (cap > 0 && cap < 1e-6)
+            return hf_err(c, ERR_INVALID, "%s is %g, expected 0 or at least 1e-6", keys[i], cap);
         *out[i] = (float)cap;
     }
     return true;
@@ -230,8 +232,9 @@ static bool refuse_variants(const struct hf_config *c)
     static const char *const flags[] = {"use_bidirectional_attention", "is_encoder_decoder",
                                         "alibi", "new_decoder_architecture"};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
-        if (json_is_true(hf_get(c->model, flags[i])))
-            return hf_err(c, ERR_UNSUPPORTED, "%s true is not supported", flags[i]);
+        if (!hf_is_null(c->model, flags[i]) && !json_is_false(hf_get(c->model, flags[i])) &&
+            hf_get(c->model, flags[i]))
+            return hf_err(c, ERR_UNSUPPORTED, "%s is not supported (only false)", flags[i]);
     return true;
 }
 

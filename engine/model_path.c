@@ -67,10 +67,13 @@ static bool main_commit(const char *dir, char out[80])
     char path[MAX_PATH];
     if (!join(path, dir, "/refs/main"))
         return false;
-    FILE *f = fopen(path, "rb");
-    size_t n = f ? fread(out, 1, 79, f) : 0;
-    if (f)
-        fclose(f);
+    struct file_map ref;
+    struct err why;
+    if (!file_map_open(&ref, path, "a commit", &why))
+        return false;
+    size_t n = ref.size < 79 ? (size_t)ref.size : 79;
+    memcpy(out, ref.bytes, n);
+    file_map_close(&ref);
     while (n > 0 && isspace((unsigned char)out[n - 1]))
         n--;
     out[n] = '\0';

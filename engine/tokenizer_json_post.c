@@ -2,12 +2,15 @@
 #include "tokenizer_json.h"
 
 static const char POST[] = "post_processor";
+enum { MAX_AROUND = 256 }; /* ids before or behind a text */
 
 static bool add_id(struct json_reading *r, struct token_list *to, const json_t *v)
 {
     json_int_t id = json_is_integer(v) ? json_integer_value(v) : -1;
     if (id < 0 || id >= r->t->n_vocab)
         return err_set(r->e, ERR_INVALID, "%s: expected ids below %d", POST, r->t->n_vocab);
+    if (to->n >= MAX_AROUND)
+        return err_set(r->e, ERR_LIMIT, "%s: over %d ids around a text", POST, MAX_AROUND);
     return token_list_add(to, (int32_t)id) || tokenizer_oom(r->e, r->n_ids);
 }
 

@@ -206,6 +206,26 @@ static void open_handles(struct server *s)
     }
 }
 
+static void on_tick(uv_timer_t *t)
+{
+    (void)t; /* wakes the loop */
+}
+
+/* What is in flight ends with the engine, but for work on the text pool that goes on (a template
+ * that computes long): it cannot be called back, and the process would wait for it. */
+static void end_in_flight(struct server *s)
+{
+    const uint64_t until = uv_hrtime() + (uint64_t)LAST_WORDS_MS * 1000000;
+    uv_timer_start(&s->drain, on_tick, DRAIN_TICK_MS, DRAIN_TICK_MS);
+    while (api_n_in_flight(s->api)) {
+        if (uv_hrtime() > until) {
+            log_warn("work on a request's text goes on: leaving without its end");
+            _Exit(s->status);
+        }
+        uv_run(&s->loop, UV_RUN_ONCE);
+    }
+}
+
 static void close_all(struct server *s)
 {
     /* A second signal while the model still loads: that work cannot be called back. */
@@ -216,8 +236,7 @@ static void close_all(struct server *s)
     if (s->model.engine) {
         engine_close(s->model.engine);
         api_engine_closed(s->api);
-        while (api_n_in_flight(s->api))
-            uv_run(&s->loop, UV_RUN_ONCE);
+        end_in_flight(s);
     }
     if (s->api)
         api_free(s->api);

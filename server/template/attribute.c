@@ -94,6 +94,8 @@ static bool index_item(struct rt *r, struct value v, int64_t i, struct value *ou
         *out = v.list->v[i];
         return true;
     }
+    if (!rt_charge(r, v.s->n == n ? v.s->n / 1024 : v.s->n / 16))
+        return false;
     at = v.s->n == n ? (size_t)i : unicode_offset(v.s->s, v.s->n, (size_t)i);
     const struct str *c = str_part(&r->arena, v.s, at, unicode_offset(v.s->s + at, v.s->n - at, 1));
     *out = value_str(c);
@@ -169,6 +171,8 @@ static bool slice_of(struct rt *r, const struct value part[3], size_t length, st
 static bool slice_string(struct rt *r, const struct str *s, struct slice c, struct value *out)
 {
     size_t count = utf8_count(s->s, s->n);
+    if (!rt_charge(r, count == s->n ? s->n / 1024 : s->n / 16))
+        return false;
     if (c.step == 1) {
         size_t from = count == s->n ? (size_t)c.start : unicode_offset(s->s, s->n, (size_t)c.start);
         size_t n = count == s->n ? c.n : unicode_offset(s->s + from, s->n - from, c.n);

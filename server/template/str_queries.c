@@ -197,7 +197,7 @@ static bool by_test(struct rt *r, struct value self, const char *name, size_t n,
     if (!test_named(&s)->run(r, self, &c, &holds))
         return false;
     *out = value_bool(holds);
-    return true;
+    return rt_charge(r, self.s->n / 2);
 }
 
 static bool str_islower(struct rt *r, struct value self, struct call *c, struct value *out)

@@ -190,7 +190,7 @@ bool push_part(struct rt *r, struct list *l, const struct str *s, size_t from, s
 bool charge_search(struct rt *r, const struct str *text, const struct str *needle)
 {
     size_t n = needle->n < text->n ? needle->n : text->n;
-    return rt_charge(r, text->n / 4096 * (n + 1) + n / 64);
+    return rt_charge(r, text->n / 32 + text->n / 4096 * (n + 1));
 }
 
 static void reverse(struct list *l)
