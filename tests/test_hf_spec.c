@@ -318,7 +318,9 @@ static void what_is_not_computed_is_refused_by_name(void **state)
     refused("{" LLAMA ",'partial_rotary_factor':0.5}", no, "partial_rotary_factor is 0.5");
     refused("{" SMALL ",'model_type':'phi','qk_layernorm':true}", no, "qk_layernorm true");
     refused("{" SMALL ",'model_type':'gemma3_text','use_bidirectional_attention':true}", no,
-            "use_bidirectional_attention true");
+            "use_bidirectional_attention is not supported");
+    refused("{" SMALL ",'model_type':'gemma3_text','use_bidirectional_attention':1}", no,
+            "use_bidirectional_attention is not supported");
     refused("{'model_type':'gpt_oss','swiglu_limit':5}", no, "swiglu_limit 5");
     refused("{" SMALL ",'model_type':'gemma2','layer_types':['full_attention',"
             "'chunked_attention','full_attention','full_attention']}",
