@@ -100,10 +100,11 @@ static bool add_mapped(struct hf_shards *s, const json_t *map, struct err *e)
     json_decref(seen);
     if (!ok)
         return false;
+    if (s->n_names == 0)
+        return err_set(e, ERR_INVALID, "%s/model.safetensors.index.json has no weight_map",
+                       file_map_shown(s->dir).text);
     qsort(s->file_names, s->n_names, sizeof *s->file_names, by_text);
-    return s->n_names > 0 ||
-           err_set(e, ERR_INVALID, "%s/model.safetensors.index.json has no weight_map",
-                   file_map_shown(s->dir).text);
+    return true;
 }
 
 /* What a directory without safetensors has instead. */
