@@ -18,8 +18,9 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 static void check_spec(const struct model_spec *s)
 {
-    if (s->n_layers < 1 || s->n_heads % s->n_kv_heads != 0 || s->head_dim % 2 != 0 ||
-        s->rope_dims > s->head_dim || s->n_eos > MODEL_MAX_EOS || s->n_vocab < 1)
+    struct err e;
+    if (!model_spec_check(s, &e) || s->n_layers < 1 || s->n_heads % s->n_kv_heads != 0 ||
+        s->rope.n_dims > s->head_dim || s->n_eos > MODEL_MAX_EOS || s->n_vocab < 1)
         abort();
     for (int i = 0; i < s->n_eos; i++)
         if (s->eos[i] < 0 || s->eos[i] >= s->n_vocab)
