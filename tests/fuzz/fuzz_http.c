@@ -154,6 +154,8 @@ static bool step_request(struct engine *e, struct request *r)
             finish(c, FINISH_CANCELLED);
         else if (atomic_load(&c->stop_asked))
             finish(c, FINISH_STOP);
+        else if (r->params.max_tokens == 0) /* the prompt's log probabilities are all it wants */
+            finish(c, FINISH_LENGTH);
         else if (atomic_load(&c->finish) == FINISH_NONE)
             make_token(e, r, c);
         open |= atomic_load(&c->finish) == FINISH_NONE;
