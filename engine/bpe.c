@@ -217,25 +217,36 @@ void bpe_scratch_free(struct bpe_scratch *s)
     *s = (struct bpe_scratch){0};
 }
 
-/* Returns the first symbol, or -1: bytes without a token give none, as in the reference. */
+struct chain {
+    int32_t first, last; /* symbols, -1: none yet */
+};
+
+/* The next symbol, [at, end) of the text; an id of -1 gives none, as in the reference. */
+static void add_symbol(const struct bpe_word *w, struct chain *c, int32_t at, int32_t end,
+                       int32_t id)
+{
+    w->s[at] =
+        (struct bpe_symbol){.id = id, .prev = c->last, .next = -1, .rank = NO_RANK, .end = end};
+    if (id == -1)
+        return;
+    if (c->last < 0)
+        c->first = at;
+    else
+        w->s[c->last].next = at;
+    c->last = at;
+}
+
+/* Returns the first symbol, or -1. */
 static int32_t start_bytes(const struct bpe_word *w)
 {
-    int32_t first = -1, last = -1;
+    struct chain c = {-1, -1};
     for (int32_t i = 0; i < w->n; i++) {
         int32_t id = w->b->byte_token[(unsigned char)w->text[i]];
         if (id < 0 && (w->b->ranks || w->b->unknown >= 0))
             id = NO_TOKEN; /* by text even such a one may merge */
-        w->s[i] =
-            (struct bpe_symbol){.id = id, .prev = last, .next = -1, .rank = NO_RANK, .end = i + 1};
-        if (id == -1)
-            continue;
-        if (last < 0)
-            first = i;
-        else
-            w->s[last].next = i;
-        last = i;
+        add_symbol(w, &c, i, i + 1, id);
     }
-    return first;
+    return c.first;
 }
 
 /* The token of a character; NO_TOKEN: others say it; -1: it says nothing. */
@@ -251,21 +262,12 @@ static int32_t character_token(const struct bpe *b, const char *c, int len)
 
 static int32_t start_characters(const struct bpe_word *w)
 {
-    int32_t first = -1, last = -1;
+    struct chain c = {-1, -1};
     for (int32_t i = 0, len; i < w->n; i += len) {
         len = utf8_length((unsigned char)w->text[i]);
-        int32_t id = character_token(w->b, w->text + i, len);
-        w->s[i] = (struct bpe_symbol){
-            .id = id, .prev = last, .next = -1, .rank = NO_RANK, .end = i + len};
-        if (id == -1)
-            continue;
-        if (last < 0)
-            first = i;
-        else
-            w->s[last].next = i;
-        last = i;
+        add_symbol(w, &c, i, i + len, character_token(w->b, w->text + i, len));
     }
-    return first;
+    return c.first;
 }
 
 /* An unused token may have to be taken apart: notes how it would be made. */
