@@ -75,7 +75,7 @@ def start_once(a):
             p.wait()
         log.seek(0)
         text = log.read()
-    weights = re.search(r"memory: weights (\S+ \S+),", text)[1]
+    weights = re.search(r"memory: weights (\S+ \S+) ", text)[1]
     print(f"ready {ready:6.2f} s  first token {first:6.2f} s  processor time {used:6.2f} s  memory "
           f"{memory['VmRSS']:7.0f} MiB, peak {memory['VmHWM']:7.0f}  weights {weights}  "
           f"load {os.getloadavg()[0]:.1f}", flush=True)
