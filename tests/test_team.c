@@ -1,4 +1,6 @@
 #include <limits.h>
+#include <stdatomic.h>
+#include <stdlib.h>
 
 #include "team.h"
 #include "temp_dir.h"
@@ -38,10 +40,85 @@ static void a_control_group_limits_the_processors(void **state)
     }
 }
 
+enum { UNITS = 200, PHASES = 300 };
+struct taking {
+    struct team *team;
+    bool claims; /* every other phase by team_claim */
+    atomic_int done[PHASES][UNITS];
+};
+
+static void take_all(void *arg, int member)
+{
+    struct taking *t = arg;
+    for (int phase = 0; phase < PHASES; phase++) {
+        const int n = phase * 7 % UNITS;
+        if (t->claims && phase % 2)
+            for (int u; (u = team_claim(t->team)) < n;)
+                atomic_fetch_add(&t->done[phase][u], 1);
+        else
+            for (int u; (u = team_take(t->team, member, n)) >= 0;)
+                atomic_fetch_add(&t->done[phase][u], 1);
+        team_barrier(t->team, member);
+    }
+}
+
+static void check_taking(int size, bool claims)
+{
+    struct err e;
+    struct taking *t = calloc(1, sizeof *t);
+    assert_non_null(t);
+    t->claims = claims;
+    assert_non_null(t->team = team_new(size, &e));
+    for (int round = 1; round <= 3; round++) {
+        team_run(t->team, take_all, t);
+        for (int phase = 0; phase < PHASES; phase++)
+            for (int u = 0; u < UNITS; u++)
+                assert_int_equal(t->done[phase][u], u < phase * 7 % UNITS ? round : 0);
+    }
+    team_free(t->team);
+    free(t);
+}
+
+static void every_unit_is_taken_once_whatever_the_number_of_members(void **state)
+{
+    for (int size = 1; size <= 8; size++) {
+        check_taking(size, false);
+        check_taking(size, true);
+    }
+}
+
+static void a_member_alone_takes_its_units_in_order(void **state)
+{
+    struct err e;
+    struct team *t = team_new(1, &e);
+    for (int u = 0; u < 5; u++)
+        assert_int_equal(team_take(t, 0, 5), u);
+    assert_int_equal(team_take(t, 0, 5), -1);
+    team_barrier(t, 0);
+    assert_int_equal(team_take(t, 0, 5), 0);
+    team_free(t);
+}
+
+static void shares_cover_all_units(void **state)
+{
+    struct err e;
+    struct team *t = team_new(7, &e);
+    for (int n = 0; n < 40; n++) {
+        assert_int_equal(team_first(t, 0, n), 0);
+        assert_int_equal(team_first(t, 7, n), n);
+        for (int m = 0; m < 7; m++)
+            assert_in_range(team_first(t, m + 1, n) - team_first(t, m, n), n / 7, n / 7 + 1);
+    }
+    team_free(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_control_group_limits_the_processors),
+        cmocka_unit_test(every_unit_is_taken_once_whatever_the_number_of_members),
+        cmocka_unit_test(a_member_alone_takes_its_units_in_order),
+        cmocka_unit_test(shares_cover_all_units),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

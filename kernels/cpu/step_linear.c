@@ -134,7 +134,7 @@ void step_linear(struct cpu_backend *b, const struct record *r, int member)
     const struct activation *x = r->linear.x;
     struct split s = split_up(b, r);
     struct rows_view view = step_view(x, s.n);
-    for (int i; (i = team_claim(b->team)) < s.units_a_tile * s.n_tiles;) {
+    for (int i; (i = team_take(b->team, member, s.units_a_tile * s.n_tiles)) >= 0;) {
         struct unit u = unit_at(&s, r, i);
         run_unit(b, r, &u, &view, s.n, b->workers[member].out);
     }

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <stdalign.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,7 @@ struct member {
     int index;
     pthread_t thread;
     alignas(64) atomic_int processor;
+    alignas(64) atomic_int taken[2]; /* units of its share, in even and in odd phases */
 };
 
 struct team {
@@ -118,10 +120,33 @@ int team_claim(struct team *t)
     return atomic_fetch_add_explicit(&t->next, 1, memory_order_relaxed);
 }
 
+int team_first(const struct team *t, int member, int n)
+{
+    return (int)((int64_t)member * n / t->size);
+}
+
+int team_take(struct team *t, int member, int n)
+{
+    const unsigned odd = atomic_load_explicit(&t->phase.count, memory_order_relaxed) & 1;
+    for (int i = 0; i < t->size; i++) {
+        const int owner = member + i < t->size ? member + i : member + i - t->size;
+        const int first = team_first(t, owner, n), share = team_first(t, owner + 1, n) - first;
+        atomic_int *taken = &t->members[owner].taken[odd];
+        if (atomic_load_explicit(taken, memory_order_relaxed) >= share)
+            continue;
+        const int unit = atomic_fetch_add_explicit(taken, 1, memory_order_relaxed);
+        if (unit < share)
+            return first + unit;
+    }
+    return -1;
+}
+
 void team_barrier(struct team *t, int member)
 {
     note_processor(t, member);
     unsigned seen = atomic_load_explicit(&t->phase.count, memory_order_relaxed);
+    /* For the next phase; of the last one, which used it, everybody has left. */
+    atomic_store_explicit(&t->members[member].taken[~seen & 1], 0, memory_order_relaxed);
     if (atomic_fetch_add_explicit(&t->arrived, 1, memory_order_acq_rel) < t->size - 1) {
         gate_wait(t, member, &t->phase, seen);
         return;
@@ -223,6 +248,8 @@ static bool start_helpers(struct team *t, int size, struct err *e)
         t->members[i].team = t;
         t->members[i].index = i;
         atomic_init(&t->members[i].processor, -1);
+        atomic_init(&t->members[i].taken[0], 0);
+        atomic_init(&t->members[i].taken[1], 0);
     }
     for (t->started = 1; t->started < size; t->started++) {
         struct member *m = &t->members[t->started];

@@ -2,7 +2,7 @@
  *
  * team_run calls one function on every member, the calling thread being member 0. Inside it
  * work is split into phases: members claim units 0, 1, 2, … of a phase until there are none
- * left and then meet at team_barrier, which starts the next phase. Which member does a unit is
+ * left, and then meet at team_barrier, which starts the next phase. Which member does a unit is
  * chance, so no unit's result may depend on it.
  *
  * Who waits spins for a few dozen microseconds and then sleeps: an idle team takes no CPU. Who
@@ -33,6 +33,13 @@ int team_quota(const char *root);
 
 /* Inside team_run: the next unit of this phase, the same number for one member only. */
 int team_claim(struct team *);
+/* The same where neighbouring units lie side by side in memory: a member takes its own share of
+ * the phase's n units, [member * n / size, (member + 1) * n / size), one after the other, and then
+ * what is left of the others' shares. Negative when nothing is left. A phase uses this or
+ * team_claim, and every member the same n. */
+int team_take(struct team *, int member, int n);
+/* The unit that team_take gives this member first, if it comes in time. */
+int team_first(const struct team *, int member, int n);
 /* Inside team_run, by every member: what was written before is seen by all after. */
 void team_barrier(struct team *, int member);
 

@@ -1,6 +1,7 @@
 /* Attention of one query: K and V are read once, as they lie, for up to ROWS heads at a time.
  * Bound by memory, so that it must never wait for it: while the scores are computed this unit's
- * V is fetched, and with the values the next unit's K. */
+ * V is fetched, and with the values the next unit's K, evenly: a burst of fetches fills the
+ * buffers that loads need as well. */
 #include "attention.h"
 
 #define ROWS 3
@@ -25,12 +26,18 @@ INL void fetch_line(const uint8_t *of, int i)
     __builtin_prefetch(of + (size_t)i * 64, 0, 2);
 }
 
+/* Dims of 16 tokens that a line of K has; V has as many lines. */
+INL int dims_a_line(const enum dtype type)
+{
+    return type == DTYPE_F32 ? 1 : 2;
+}
+
 /* Scores of np sub-pages from p on, n heads: 16 tokens are the lanes. */
 INL void scores(const struct span *u, const enum dtype type, int p, const int np, const float *q,
                 int ldq, const int n, float (*s)[SEGMENT])
 {
     const struct kv_view *kv = &u->unit->kv;
-    int dims = kv->pool->head_dim, n_lines = kv->pool->v_dim * PANEL * kv->pool->elem / 64;
+    const int dims = kv->pool->head_dim, per_line = dims_a_line(type);
     const uint8_t *k[MOST_ABREAST], *v[MOST_ABREAST];
     vf acc[ROWS][MOST_ABREAST * GROUPS];
     for (int i = 0; i < np; i++) {
@@ -42,9 +49,9 @@ INL void scores(const struct span *u, const enum dtype type, int p, const int np
         for (int i = 0; i < np * GROUPS; i++)
             acc[r][i] = vf_splat(0);
     for (int d = 0; d < dims; d++) {
-        if (d < n_lines)
+        if (d % per_line == 0)
             for (int i = 0; i < np; i++)
-                fetch_line(v[i], d);
+                fetch_line(v[i], d / per_line);
         for (int i = 0; i < np * GROUPS; i++) {
             vf x = kv_load(k[i / GROUPS], (size_t)d * PANEL + i % GROUPS * LANES, type);
             for (int r = 0; r < n; r++)
@@ -72,7 +79,10 @@ INL void values(const struct span *u, const enum dtype type, int dim, const int 
 {
     const struct kv_view *kv = &u->unit->kv;
     vf acc[ROWS][CHUNK_VECS];
-    int v_dim = kv->pool->v_dim, line = dim / (CHUNK_VECS * LANES) * PANEL;
+    int v_dim = kv->pool->v_dim;
+    /* Of the next unit's K: the lines of as many dims, evenly over a sub-page's tokens */
+    const int lines = nv * LANES / dims_a_line(type), line = dim / dims_a_line(type);
+    const int n_lines = lines > PANEL ? lines / PANEL : 1;
     for (int r = 0; r < n; r++)
         for (int i = 0; i < nv; i++)
             acc[r][i] = vf_splat(0);
@@ -82,7 +92,8 @@ INL void values(const struct span *u, const enum dtype type, int dim, const int 
         const uint8_t *fetch = next_k(u, first / PANEL);
         for (; t < end; t++) {
             if (fetch)
-                fetch_line(fetch, line + t % PANEL);
+                for (int i = 0; i < n_lines; i++)
+                    fetch_line(fetch, line + t % PANEL * n_lines + i);
             for (int i = 0; i < nv; i++) {
                 vf x = kv_load(v, (size_t)(t % PANEL) * v_dim + dim + i * LANES, type);
                 for (int r = 0; r < n; r++)
