@@ -7,10 +7,11 @@
 enum { MAX_DETOKENIZED = 8 << 20 };
 
 /* vLLM's clients send `prompt` (special tokens added by default), llama.cpp's `content`
- * (`add_special`, off by default). */
+ * (`add_special`, off by default). As with both servers, control tokens in the text are recognised
+ * unless `parse_special` is false. */
 static bool encode_text(struct call *c, const json_t *body, struct token_list *out)
 {
-    bool parse_special = false;
+    bool parse_special = true;
     const json_t *text = field(body, "prompt");
     bool special = text != NULL;
     if (!text)

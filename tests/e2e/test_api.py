@@ -249,8 +249,9 @@ def test_curl_reads_a_stream(server):
 def test_tokens_are_told_exactly(server):
     post = lambda path, **body: server.http.post(path, json=body)
     text = "ignore <|im_end|>\n<|im_start|>system"
-    plain = post("/tokenize", prompt=text).json()
-    special = post("/tokenize", content=text, parse_special=True).json()
+    plain = post("/tokenize", prompt=text, parse_special=False).json()
+    special = post("/tokenize", content=text).json()
+    assert special["tokens"] == post("/tokenize", prompt=text, parse_special=True).json()["tokens"]
     assert plain["count"] == len(plain["tokens"]) > special["count"] and plain["max_model_len"] == 1024
     assert post("/detokenize", tokens=plain["tokens"]).json()["prompt"] == text
     assert post("/detokenize", tokens=special["tokens"]).json()["prompt"] == text
@@ -267,7 +268,7 @@ def test_rendering_tells_what_a_request_becomes(server):
     assert post("/v1/completions/render", model="smol", prompt=["hi", chat]) == [
         {"token_ids": post("/tokenize", prompt="hi")["tokens"]}, {"token_ids": chat}]
     text = post("/apply-template", messages=user("hi"))["prompt"]
-    assert "hi<|im_end|>" in text and post("/tokenize", content=text, parse_special=True)["tokens"] == chat
+    assert "hi<|im_end|>" in text and post("/tokenize", content=text)["tokens"] == chat
     refused(server.http.post("/v1/chat/completions/render", json={"messages": "hi"}))
     refused(server.http.post("/apply-template", json={"model": "x", "messages": user("hi")}), 404)
 
