@@ -1,7 +1,8 @@
 /* Attention of one query: K and V are read once, as they lie, for up to ROWS heads at a time.
  * Bound by memory, so that it must never wait for it: while the scores are computed this unit's
- * V is fetched, and with the values the next unit's K, evenly: a burst of fetches fills the
- * buffers that loads need as well. */
+ * V is fetched, and with the values the next unit's K. Processors drop fetches when too many are
+ * under way, so they are spread evenly, and each line is asked for again shortly before its use: K
+ * a step ahead in the scores, V a sub-page ahead in the values. */
 #include "attention.h"
 
 #define ROWS 3
@@ -20,16 +21,23 @@ struct span {
     int segment, lo, hi;
 };
 
-/* Asks for line i of the K or V (`of`) of a sub-page. */
-INL void fetch_line(const uint8_t *of, int i)
+/* Asks for the lines that [at, at + bytes) of some K or V begins. */
+INL void fetch(const uint8_t *of, size_t at, size_t bytes)
 {
-    __builtin_prefetch(of + (size_t)i * 64, 0, 2);
+    for (size_t i = 0; i < bytes; i += 64)
+        __builtin_prefetch(of + at + i, 0, 2);
 }
 
-/* Dims of 16 tokens that a line of K has; V has as many lines. */
-INL int dims_a_line(const enum dtype type)
+INL size_t bytes_of(const enum dtype type)
 {
-    return type == DTYPE_F32 ? 1 : 2;
+    return type == DTYPE_F32 ? 4 : 2;
+}
+
+/* Sub-page p of the unit; past its end the last one */
+INL uint8_t *unit_sub_page(const struct span *u, int p)
+{
+    int last = (u->hi - 1) / PANEL;
+    return sub_page_at(&u->unit->kv, u->segment + (p < last ? p : last) * PANEL);
 }
 
 /* Scores of np sub-pages from p on, n heads: 16 tokens are the lanes. */
@@ -37,21 +45,24 @@ INL void scores(const struct span *u, const enum dtype type, int p, const int np
                 int ldq, const int n, float (*s)[SEGMENT])
 {
     const struct kv_view *kv = &u->unit->kv;
-    const int dims = kv->pool->head_dim, per_line = dims_a_line(type);
-    const uint8_t *k[MOST_ABREAST], *v[MOST_ABREAST];
+    const size_t row = PANEL * bytes_of(type);
+    const uint8_t *k[MOST_ABREAST], *v[MOST_ABREAST], *k_after[MOST_ABREAST];
+    int dims = kv->pool->head_dim;
     vf acc[ROWS][MOST_ABREAST * GROUPS];
     for (int i = 0; i < np; i++) {
-        uint8_t *sub = sub_page_at(kv, u->segment + (p + i) * PANEL);
+        uint8_t *sub = unit_sub_page(u, p + i);
         k[i] = kv_k(kv->pool, sub, kv->head);
         v[i] = kv_v(kv->pool, sub, kv->head);
+        k_after[i] = kv_k(kv->pool, unit_sub_page(u, p + np + i), kv->head);
     }
     for (int r = 0; r < n; r++)
         for (int i = 0; i < np * GROUPS; i++)
             acc[r][i] = vf_splat(0);
     for (int d = 0; d < dims; d++) {
-        if (d % per_line == 0)
-            for (int i = 0; i < np; i++)
-                fetch_line(v[i], d / per_line);
+        for (int i = 0; i < np && d * row % 64 == 0; i++) {
+            fetch(v[i], d * row, row);
+            fetch(k_after[i], d * row, row);
+        }
         for (int i = 0; i < np * GROUPS; i++) {
             vf x = kv_load(k[i / GROUPS], (size_t)d * PANEL + i % GROUPS * LANES, type);
             for (int r = 0; r < n; r++)
@@ -79,23 +90,23 @@ INL void values(const struct span *u, const enum dtype type, int dim, const int 
 {
     const struct kv_view *kv = &u->unit->kv;
     vf acc[ROWS][CHUNK_VECS];
+    const size_t elem = bytes_of(type), piece = nv * LANES * elem;
     int v_dim = kv->pool->v_dim;
-    /* Of the next unit's K: the lines of as many dims, evenly over a sub-page's tokens */
-    const int lines = nv * LANES / dims_a_line(type), line = dim / dims_a_line(type);
-    const int n_lines = lines > PANEL ? lines / PANEL : 1;
     for (int r = 0; r < n; r++)
         for (int i = 0; i < nv; i++)
             acc[r][i] = vf_splat(0);
     for (int t = u->lo; t < u->hi;) {
         int first = t / PANEL * PANEL, end = first + PANEL < u->hi ? first + PANEL : u->hi;
-        const uint8_t *v = kv_v(kv->pool, sub_page_at(kv, u->segment + first), kv->head);
-        const uint8_t *fetch = next_k(u, first / PANEL);
+        const uint8_t *v = kv_v(kv->pool, unit_sub_page(u, first / PANEL), kv->head);
+        const uint8_t *v_after = kv_v(kv->pool, unit_sub_page(u, first / PANEL + 1), kv->head);
+        const uint8_t *k_next = next_k(u, first / PANEL);
         for (; t < end; t++) {
-            if (fetch)
-                for (int i = 0; i < n_lines; i++)
-                    fetch_line(fetch, line + t % PANEL * n_lines + i);
+            size_t at = ((size_t)(t % PANEL) * v_dim + dim) * elem;
+            if (k_next)
+                fetch(k_next, at, piece);
+            fetch(v_after, at, piece);
             for (int i = 0; i < nv; i++) {
-                vf x = kv_load(v, (size_t)(t % PANEL) * v_dim + dim + i * LANES, type);
+                vf x = kv_load(v + at, (size_t)i * LANES, type);
                 for (int r = 0; r < n; r++)
                     acc[r][i] = vf_fma(x, vf_splat(s[r][t]), acc[r][i]);
             }
