@@ -229,15 +229,16 @@ bool chat_templates_read_dir(struct chat_templates *t, const char *dir, struct e
     const struct dir_reader r = {t, dir, e};
     json_t *config = NULL, *map = NULL, *legacy = NULL;
     bool found;
-    bool ok = add_file(&r, "chat_template.jinja", "default", 7, &found) && add_additional(&r) &&
-              read_json(&r, "chat_template.json", &legacy) &&
-              read_json(&r, "tokenizer_config.json", &config) &&
-              read_json(&r, "special_tokens_map.json", &map);
-    if (ok && t->n == 0)
-        ok = add_value(&r, hf_get(legacy, "chat_template"));
-    if (ok && t->n == 0)
-        ok = add_value(&r, hf_get(config, "chat_template"));
-    ok = ok && read_special_texts(&r, config) && read_special_texts(&r, map);
+    bool ok = add_file(&r, "chat_template.jinja", "default", 7, &found) && add_additional(&r);
+    ok = read_json(&r, "chat_template.json", &legacy) && ok;
+    ok = read_json(&r, "tokenizer_config.json", &config) && ok;
+    ok = read_json(&r, "special_tokens_map.json", &map) && ok;
+    if (t->n == 0)
+        ok = add_value(&r, hf_get(legacy, "chat_template")) && ok;
+    if (t->n == 0)
+        ok = add_value(&r, hf_get(config, "chat_template")) && ok;
+    ok = read_special_texts(&r, config) && ok;
+    ok = read_special_texts(&r, map) && ok;
     json_decref(legacy);
     json_decref(config);
     json_decref(map);

@@ -28,7 +28,8 @@ const char *special_text_name(enum special_text);
 /* Of a GGUF file: tokenizer.chat_template, and tokenizer.chat_template.NAME. */
 bool chat_templates_read_gguf(struct chat_templates *, const struct gguf *, struct err *e);
 /* Of a Hugging Face directory, as transformers finds them: chat_template.jinja and
- * additional_chat_templates/NAME.jinja, else chat_template.json, else tokenizer_config.json's. */
+ * additional_chat_templates/NAME.jinja, else chat_template.json, else tokenizer_config.json's.
+ * False: a file of these is broken; what the others have is there all the same. */
 bool chat_templates_read_dir(struct chat_templates *, const char *dir, struct err *e);
 void chat_templates_free(struct chat_templates *);
 

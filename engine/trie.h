@@ -1,7 +1,8 @@
 /* trie.h: finds the strings of a set that a text starts with.
  *
- * Nodes lie in breadth-first order, so that a node's children are a run whose end is where the
- * next node's children start. Immutable after building. */
+ * A double array: a node's child by a byte lies at the node's base ^ byte, if the unit there has
+ * that byte as its label. No two nodes have the same base, so that the label alone tells whose
+ * child a unit is: a step reads one unit and searches nothing. Immutable after building. */
 #ifndef TOKEND_TRIE_H
 #define TOKEND_TRIE_H
 
@@ -10,16 +11,14 @@
 #include "err.h"
 #include "str.h"
 
+enum { TRIE_NO_LABEL = 256 };
+
 struct trie { /* zeroed = empty; free with trie_free */
-    struct trie_node {
-        uint32_t first; /* where the children start */
-        int32_t value;  /* number of the string that ends here, or -1 */
-    } * nodes;          /* [n_nodes + 1] */
-    uint8_t *labels;    /* [n_nodes] the byte that leads to the node */
-    uint32_t n_nodes;
-    uint32_t root[256]; /* the root's children by byte; 0: none */
-    uint32_t n_first;   /* how many these are: nodes 1 to n_first */
-    uint32_t *second;   /* [1 << 16] their children by both bytes */
+    struct trie_unit {
+        uint32_t base : 23;
+        uint32_t label : 9; /* the byte that leads here, or TRIE_NO_LABEL: no node, or the root */
+        int32_t value;      /* number of the string that ends here, or -1 */
+    } * units;              /* whole blocks of 256; the root is the first */
 };
 
 /* Of equal strings the last counts; empty ones are left out. */
@@ -29,19 +28,14 @@ void trie_free(struct trie *);
 /* The child of a node by byte, or 0. The root is node 0. */
 static inline uint32_t trie_step(const struct trie *t, uint32_t node, unsigned char byte)
 {
-    if (node == 0)
-        return t->root[byte];
-    if (node <= t->n_first)
-        return t->second[t->labels[node] << 8 | byte];
-    uint32_t c = t->nodes[node].first, end = t->nodes[node + 1].first;
-    if (end - c > 16) {
-        const uint8_t *at = memchr(t->labels + c, byte, end - c);
-        return at ? (uint32_t)(at - t->labels) : 0;
-    }
-    for (; c < end; c++)
-        if (t->labels[c] == byte)
-            return c;
-    return 0;
+    const uint32_t child = t->units[node].base ^ byte;
+    return t->units[child].label == byte ? child : 0;
+}
+
+/* Number of the string that leads to a node, or -1. */
+static inline int32_t trie_value(const struct trie *t, uint32_t node)
+{
+    return t->units[node].value;
 }
 
 #endif

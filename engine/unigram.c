@@ -96,9 +96,10 @@ static bool offer_tokens(struct path *p, int32_t at, int32_t len)
         node = trie_step(t, node, (unsigned char)p->text[i]);
         if (node == 0)
             break;
-        if (t->nodes[node].value < 0)
+        const int32_t value = trie_value(t, node);
+        if (value < 0)
             continue;
-        const struct entry *token = &p->u->tokens[t->nodes[node].value];
+        const struct entry *token = &p->u->tokens[value];
         if (p->guarded && token->control)
             continue;
         offer(p, at, i + 1, token->score, token->id);
@@ -142,7 +143,7 @@ static int32_t look_up(const struct path *p, int32_t from, int32_t to)
     for (int32_t i = from; i < to; i++)
         if ((node = trie_step(t, node, (unsigned char)p->text[i])) == 0)
             return -1;
-    int32_t value = t->nodes[node].value;
+    const int32_t value = trie_value(t, node);
     bool allowed = value >= 0 && !(p->guarded && p->u->tokens[value].control);
     return allowed ? p->u->tokens[value].id : -1;
 }

@@ -102,6 +102,23 @@ static void broken_files_are_refused_by_name(void **state)
     temp_dir_close(&d);
 }
 
+static void a_broken_file_takes_no_template_away(void **state)
+{
+    struct temp_dir d;
+    struct chat_templates t = {0};
+    struct err e;
+    temp_dir_open(&d);
+    temp_dir_write(&d, "tokenizer_config.json",
+                   "{\"chat_template\": \"one\", \"bos_token\": \"<s>\"}");
+    temp_dir_write(&d, "special_tokens_map.json", "{\"bos_token\"");
+    assert_false(chat_templates_read_dir(&t, d.path, &e));
+    assert_non_null(strstr(e.msg, "special_tokens_map.json"));
+    expect(&t, "default", "one");
+    assert_string_equal(t.special[SPECIAL_BOS], "<s>");
+    chat_templates_free(&t);
+    temp_dir_close(&d);
+}
+
 static void a_gguf_file_has_named_templates_too(void **state)
 {
     static const char *const tokens[] = {"<unk>", "<s>", "</s>"};
@@ -137,6 +154,7 @@ int main(void)
         cmocka_unit_test(templates_may_be_a_list_of_named_ones),
         cmocka_unit_test(files_of_templates_come_first),
         cmocka_unit_test(broken_files_are_refused_by_name),
+        cmocka_unit_test(a_broken_file_takes_no_template_away),
         cmocka_unit_test(a_gguf_file_has_named_templates_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
