@@ -1,0 +1,111 @@
+/* Activations and what else works value by value, and the gated addition. Bound by bytes. */
+#include "kernels.h"
+
+#include "block_sum.cuh"
+
+enum { ACT_THREADS = 256 };
+
+INLINE float sigmoid(float x)
+{
+    return 1 / (1 + expf(-x));
+}
+
+INLINE float gelu_tanh(float x)
+{
+    return 0.5f * x * (1 + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
+}
+
+/* erfc, for 1 + erf(x) would cancel where x is far below 0 */
+INLINE float gelu(float x)
+{
+    return 0.5f * x * erfcf(-0.7071067812f * x);
+}
+
+/* NaN stays NaN. */
+INLINE float clamp(float x, float least, float most)
+{
+    x = x < least ? least : x;
+    return x > most ? most : x;
+}
+
+INLINE float act_value(enum act_fn fn, float gate, float up)
+{
+    if (fn == ACT_SILU)
+        return gate * sigmoid(gate) * up;
+    if (fn == ACT_GELU_TANH)
+        return gelu_tanh(gate) * up;
+    if (fn == ACT_GELU)
+        return gelu(gate) * up;
+    gate = gate > 7 ? 7 : gate;
+    return gate * sigmoid(1.702f * gate) * (clamp(up, -7, 7) + 1);
+}
+
+INLINE int64_t value_index()
+{
+    return (int64_t)blockIdx.x * ACT_THREADS + threadIdx.x;
+}
+
+template <class T>
+static __global__ void __launch_bounds__(ACT_THREADS)
+    act_kernel(enum act_fn fn, T *out, const float *gate, const float *up, int64_t n)
+{
+    int64_t i = value_index();
+    if (i < n)
+        store_float(out + i, act_value(fn, gate[i], up ? up[i] : 1));
+}
+
+static __global__ void __launch_bounds__(ACT_THREADS)
+    soft_cap_kernel(float *x, int64_t n, float cap)
+{
+    int64_t i = value_index();
+    if (i < n)
+        x[i] = cap * tanhf(x[i] / cap);
+}
+
+static __global__ void __launch_bounds__(ROW_THREADS)
+    gated_add_kernel(float *x, const float *y, int width, const float *in, const float *w,
+                     int in_width)
+{
+    SHARED(float, sums, [ROW_WARPS]);
+    const float *row = in + (size_t)blockIdx.x * in_width;
+    float sum = 0;
+    for (int i = threadIdx.x; i < in_width; i += ROW_THREADS)
+        sum = fmaf(row[i], w[i], sum);
+    float gate = sigmoid(block_sum(sum, sums));
+    const float *from = y + (size_t)blockIdx.x * width;
+    float *to = x + (size_t)blockIdx.x * width;
+    for (int i = threadIdx.x; i < width; i += ROW_THREADS)
+        to[i] = fmaf(gate, from[i], to[i]);
+}
+
+static unsigned blocks_of(int64_t n)
+{
+    return (unsigned)((n + ACT_THREADS - 1) / ACT_THREADS);
+}
+
+cudaError_t cuda_act(cudaStream_t s, enum act_fn fn, void *out, enum dtype type, const float *gate,
+                     const float *up, int64_t n)
+{
+    if (type == DTYPE_F32)
+        LAUNCH(act_kernel<float>, blocks_of(n), ACT_THREADS, 0, s)(fn, (float *)out, gate, up, n);
+    else if (type == DTYPE_F16)
+        LAUNCH(act_kernel<__half>, blocks_of(n), ACT_THREADS, 0, s)(fn, (__half *)out, gate, up, n);
+    else if (type == DTYPE_BF16)
+        LAUNCH(act_kernel<__nv_bfloat16>, blocks_of(n), ACT_THREADS, 0, s)
+    (fn, (__nv_bfloat16 *)out, gate, up, n);
+    else return cudaErrorInvalidValue;
+    return cudaGetLastError();
+}
+
+cudaError_t cuda_soft_cap(cudaStream_t s, float *x, int64_t n, float cap)
+{
+    LAUNCH(soft_cap_kernel, blocks_of(n), ACT_THREADS, 0, s)(x, n, cap);
+    return cudaGetLastError();
+}
+
+cudaError_t cuda_gated_add(cudaStream_t s, float *x, const float *y, int width, const float *in,
+                           const float *w, int in_width, int n_rows)
+{
+    LAUNCH(gated_add_kernel, n_rows, ROW_THREADS, 0, s)(x, y, width, in, w, in_width);
+    return cudaGetLastError();
+}

@@ -1,0 +1,155 @@
+/* device.cuh: the one header that kernels include. It gives launching, shared memory and the
+ * instructions that CUDA C has no name for, each under nvcc (in PTX) and, for the tests, under the
+ * host's compiler, where tests/cuda_emu has the bodies. Kernels have no assembly of their own.
+ *
+ * Rules for kernels: shared memory by SHARED or DYN_SHARED; launches by LAUNCH; blocks of whole
+ * warps; every row is computed by one block in an order that depends on its width alone, so that
+ * a batch cannot change a bit of it. */
+#ifndef TOKEND_DEVICE_CUH
+#define TOKEND_DEVICE_CUH
+
+#ifdef __CUDACC__
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <stdint.h>
+
+/* LAUNCH(kernel, grid, block, dynamic shared bytes, stream)(arguments…) */
+#define LAUNCH(kernel, grid, block, smem, stream) kernel<<<grid, block, smem, stream>>>
+/* SHARED(float, sums, [4][8]): an array of the block */
+#define SHARED(type, name, dims) __shared__ type name dims
+/* The launch's dynamic shared memory, aligned to 16 bytes */
+#define DYN_SHARED(type, name)                                                                     \
+    extern __shared__ __align__(16) unsigned char dynamic_shared_bytes[];                          \
+    type *name = (type *)dynamic_shared_bytes
+
+#define INLINE static __device__ __forceinline__
+
+INLINE unsigned shared_address(const void *p)
+{
+    return (unsigned)__cvta_generic_to_shared(p);
+}
+
+/* A barrier of n_threads of the block (whole warps); id 1 to 15, 0 being __syncthreads' */
+INLINE void named_barrier(int id, int n_threads)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n_threads) : "memory");
+}
+
+/* Copies n_source (0 to 16) bytes and zeros up to 16; both addresses multiples of 16. What a
+ * thread copied it may read after cp_async_wait, others after a barrier, too. */
+INLINE void cp_async16(void *shared, const void *global, int n_source)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
+                 "l"(global), "r"(n_source)
+                 : "memory");
+}
+
+INLINE void cp_async_commit()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/* Waits until all but the last N groups have arrived. */
+template <int N> INLINE void cp_async_wait()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+/* Four 8 x 8 matrices of 16-bit values: lane i gives row i % 8 of matrix i / 8, at a multiple of
+ * 16; r[m] is columns 2 (lane % 4) and the next, of row lane / 4 of matrix m. */
+INLINE void ldmatrix_x4(uint32_t r[4], const void *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+
+/* The same of the transposed matrices */
+INLINE void ldmatrix_x4_trans(uint32_t r[4], const void *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+
+/* d[16][8] += a[16][16] * b[16][8], fragments as the PTX ISA has them */
+INLINE void mma_f16(float d[4], const uint32_t a[4], const uint32_t b[2])
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+INLINE void mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2])
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+/* d[16][8] += a[16][32] * b[32][8] of int8 */
+INLINE void mma_s8(int d[4], const uint32_t a[4], const uint32_t b[2])
+{
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+#else
+
+#include "cuda_emu.h"
+#define INLINE static inline
+
+#endif
+
+/* --- sums of a block, in one order --- */
+
+enum { ALL_LANES = -1 }; /* mask of a whole warp */
+
+INLINE float warp_sum(float x)
+{
+    for (int by = 16; by > 0; by /= 2)
+        x += __shfl_xor_sync((unsigned)ALL_LANES, x, by);
+    return x;
+}
+
+/* --- float types --- */
+
+INLINE float to_float(float x)
+{
+    return x;
+}
+
+INLINE float to_float(__half x)
+{
+    return __half2float(x);
+}
+
+INLINE float to_float(__nv_bfloat16 x)
+{
+    return __bfloat162float(x);
+}
+
+INLINE void store_float(float *at, float x)
+{
+    *at = x;
+}
+
+INLINE void store_float(__half *at, float x)
+{
+    *at = __float2half_rn(x);
+}
+
+INLINE void store_float(__nv_bfloat16 *at, float x)
+{
+    *at = __float2bfloat16_rn(x);
+}
+
+#endif

@@ -1,0 +1,84 @@
+/* kernels.h: the kernels of the CUDA backend, as the host calls them.
+ *
+ * Each function puts its work on a stream and returns; its error is that of the launch (an earlier
+ * kernel's fault shows here, too). All pointers are the device's unless said. Nothing is allocated,
+ * and all calls may be captured into a graph: sizes are fixed by the call, contents are read when
+ * it runs. A captured batch may have more rows than the step: such padding rows have any valid id
+ * and position and the slot -1, and their results are of no meaning.
+ *
+ * Numbers: a row's results depend on the row alone, not on n_rows nor on the other rows. */
+#ifndef TOKEND_CUDA_KERNELS_H
+#define TOKEND_CUDA_KERNELS_H
+
+#include <cuda_runtime_api.h>
+
+#include "backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* x[row] = table[ids[row]] * scale; the table is F32, F16 or BF16, x [n_rows][width]. */
+cudaError_t cuda_embed(cudaStream_t, float *x, const void *table, enum dtype, int width,
+                       const int32_t *ids, int n_rows, float scale);
+
+/* As struct norm of backend.h, its vectors float32 of the device; w NULL: no norm. */
+struct cuda_norm {
+    enum norm_kind kind;
+    const float *w, *bias; /* [width]; bias NULL: none */
+    float eps;
+};
+/* out[i] = norm of x[rows[i]] (rows NULL: of x[i]), out F32, F16 or BF16, [n_rows][width]. May be
+ * in place where rows is NULL and out F32. */
+cudaError_t cuda_norm(cudaStream_t, void *out, enum dtype, const float *x, int width,
+                      const struct cuda_norm *, const int32_t *rows, int n_rows);
+/* x[row] += norm of y[row] */
+cudaError_t cuda_norm_add(cudaStream_t, float *x, const float *y, int width,
+                          const struct cuda_norm *, int n_rows);
+
+/* The pool of pages: [page][layer][block of 16 tokens][K, V][kv head][16 tokens][head_dim] */
+struct cuda_kv {
+    void *pool;
+    enum dtype dtype; /* F32, F16 or BF16 */
+    int n_layers, n_kv_heads, head_dim;
+    int block_size; /* tokens of a page, a multiple of 16 */
+};
+/* Host only: bytes of a page */
+size_t cuda_kv_page_bytes(const struct cuda_kv *);
+/* Copies page src[i] to page dst[i], i < n. No page is in both lists. */
+cudaError_t cuda_page_copy(cudaStream_t, const struct cuda_kv *, const int32_t *src,
+                           const int32_t *dst, int n);
+
+struct cuda_qk_norm {
+    enum norm_kind kind;
+    enum qk_norm_span span;
+    const float *q, *k; /* NULL: no norm */
+    float eps;
+};
+struct cuda_rope {
+    enum rope_style style;
+    int n_dims;
+    const float *table; /* [max_positions][n_dims / 2][2]: cos and sin, times mscale */
+};
+/* As rope_write_kv of backend.h: q [n_rows][n_heads * head_dim], k and v
+ * [n_rows][n_kv_heads * head_dim] of layer `layer`; a row of slot -1 is not written to a page.
+ * head_dim is even. */
+cudaError_t cuda_rope_write_kv(cudaStream_t, const struct cuda_kv *, int layer,
+                               const struct cuda_qk_norm *, const struct cuda_rope *, int n_heads,
+                               float *q, float *k, const float *v, const int32_t *positions,
+                               const int32_t *slots, int n_rows);
+
+/* out = act(gate) * up (up NULL: act(gate)), n values; out F32, F16 or BF16 */
+cudaError_t cuda_act(cudaStream_t, enum act_fn, void *out, enum dtype, const float *gate,
+                     const float *up, int64_t n);
+/* x = cap * tanh(x / cap), n values */
+cudaError_t cuda_soft_cap(cudaStream_t, float *x, int64_t n, float cap);
+/* x[row] += sigmoid(in[row] · w) * y[row]; x, y [n_rows][width], in [n_rows][in_width] */
+cudaError_t cuda_gated_add(cudaStream_t, float *x, const float *y, int width, const float *in,
+                           const float *w, int in_width, int n_rows);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

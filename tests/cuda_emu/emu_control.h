@@ -1,0 +1,57 @@
+/* emu_control.h: what tests say to the emulator of a GPU, and ask it.
+ *
+ * The emulator runs CUDA kernels on the host, every CUDA thread a fiber of one OS thread; which
+ * of them runs next is chosen by the order set here, so a kernel whose result depends on it is
+ * found. One OS thread may use it. */
+#ifndef TOKEND_EMU_CONTROL_H
+#define TOKEND_EMU_CONTROL_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum emu_order {
+    EMU_FIFO,   /* threads and blocks ascending */
+    EMU_LIFO,   /* descending */
+    EMU_RANDOM, /* any thread at each switch */
+    EMU_WARP,   /* one warp runs as far ahead as barriers let it */
+};
+/* When the bytes of an asynchronous copy arrive */
+enum emu_landing {
+    EMU_LATE,  /* at the wait */
+    EMU_EARLY, /* at once */
+    EMU_EITHER,
+};
+/* When the work of a stream is done */
+enum emu_streams {
+    EMU_EAGER, /* at once */
+    EMU_LAZY,  /* when something waits for it */
+    EMU_MIXED, /* some of it at any call */
+};
+struct emu_options {
+    enum emu_order order;
+    enum emu_landing landing;
+    enum emu_streams streams;
+    uint64_t seed; /* of all random choices */
+};
+
+/* From now on. Waits for all streams before. */
+void emu_configure(const struct emu_options *);
+/* Faults found since the last emu_forgive, and the text of the last one ("" if none) */
+int emu_reports(void);
+const char *emu_last_report(void);
+/* Reports go to stderr unless quiet. */
+void emu_quiet(int quiet);
+/* Forgets reports and errors, sticky ones too. */
+void emu_forgive(void);
+/* Bytes of device and pinned memory that were not freed */
+uint64_t emu_memory_held(void);
+/* Whether this build finds races */
+int emu_finds_races(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,309 @@
+/* Stand-ins for streams, events and graphs. A stream is a queue, done at once, when something waits
+ * for it, or bit by bit at any call: a missing event or wait shows. */
+#include "runtime.h"
+
+#include <deque>
+#include <set>
+#include <vector>
+
+typedef std::function<cudaError_t()> work;
+struct CUgraph_st {
+    std::vector<work> works; /* as captured: an order that all dependencies allow */
+};
+struct CUgraphExec_st {
+    std::vector<work> works;
+};
+struct CUstream_st {
+    std::deque<work> queue;
+    CUgraph_st *graph; /* that captures it */
+    bool origin;       /* its capture began here */
+    bool blocking;     /* waits for the default stream and is waited for */
+};
+struct CUevent_st {
+    CUstream_st *stream; /* where it was recorded */
+    CUgraph_st *graph;   /* while that captured */
+    int pending;         /* records that are not done */
+};
+
+static CUstream_st default_stream = {{}, nullptr, false, true};
+static std::set<CUstream_st *> streams = {&default_stream};
+
+static CUstream_st *stream_of(cudaStream_t s)
+{
+    return !s || s == cudaStreamLegacy || s == cudaStreamPerThread ? &default_stream : s;
+}
+
+static bool do_one(CUstream_st *s)
+{
+    if (s->queue.empty())
+        return false;
+    work w = s->queue.front();
+    s->queue.pop_front();
+    if (!runtime_sticky())
+        runtime_error(w());
+    return true;
+}
+
+static void drain(CUstream_st *s)
+{
+    while (do_one(s))
+        ;
+}
+
+void stream_drain(cudaStream_t s)
+{
+    drain(stream_of(s));
+}
+
+void emu_drain_streams()
+{
+    for (CUstream_st *s : streams)
+        drain(s);
+}
+
+void emu_forgive_streams()
+{
+    for (CUstream_st *s : streams) {
+        s->queue.clear();
+        s->graph = nullptr;
+        s->origin = false;
+    }
+}
+
+bool stream_captures(cudaStream_t s)
+{
+    return stream_of(s)->graph;
+}
+
+bool runtime_may(const char *call)
+{
+    for (CUstream_st *s : streams)
+        if (s->graph) {
+            emu_report(std::string(call) + " while a stream captures");
+            return false;
+        }
+    return true;
+}
+
+/* The default stream and blocking ones wait for each other. */
+static void order_with_default(CUstream_st *s)
+{
+    if (s != &default_stream) {
+        if (s->blocking)
+            drain(&default_stream);
+        return;
+    }
+    for (CUstream_st *other : streams)
+        if (other->blocking && other != s)
+            drain(other);
+}
+
+static void run_some(CUstream_st *s)
+{
+    if (emu_now.streams == EMU_EAGER)
+        drain(s);
+    if (emu_now.streams != EMU_MIXED)
+        return;
+    for (uint32_t n = emu_random() % 4; n > 0; n--) {
+        auto it = streams.begin();
+        std::advance(it, emu_random() % streams.size());
+        do_one(*it);
+    }
+}
+
+cudaError_t runtime_enqueue(cudaStream_t stream, work w)
+{
+    CUstream_st *s = stream_of(stream);
+    if (runtime_sticky())
+        return runtime_sticky();
+    if (s->graph) {
+        s->graph->works.push_back(w);
+        return cudaSuccess;
+    }
+    if (s == &default_stream && !runtime_may("work on the default stream"))
+        return runtime_error(cudaErrorStreamCaptureUnsupported);
+    order_with_default(s);
+    s->queue.push_back(w);
+    run_some(s);
+    return runtime_sticky();
+}
+
+void emu_enqueue_launch(const emu_launch &l, size_t argument_bytes, std::function<void()> body)
+{
+    cudaError_t e = emu_check_launch(l, argument_bytes);
+    if (!e)
+        e = runtime_enqueue(l.stream, [l, body] { return emu_run_grid(l, body); });
+    runtime_error(e);
+}
+
+extern "C" {
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags)
+{
+    *s = new CUstream_st{{}, nullptr, false, !(flags & cudaStreamNonBlocking)};
+    streams.insert(*s);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t s)
+{
+    if (!streams.count(s) || s == &default_stream)
+        return runtime_error(cudaErrorInvalidResourceHandle);
+    drain(s);
+    streams.erase(s);
+    delete s;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t s)
+{
+    if (!runtime_may("cudaStreamSynchronize"))
+        return runtime_error(cudaErrorStreamCaptureUnsupported);
+    stream_drain(s);
+    return runtime_sticky();
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t s)
+{
+    do_one(stream_of(s));
+    return runtime_sticky()              ? runtime_sticky()
+           : stream_of(s)->queue.empty() ? cudaSuccess
+                                         : cudaErrorNotReady;
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    if (!runtime_may("cudaDeviceSynchronize"))
+        return runtime_error(cudaErrorStreamCaptureUnsupported);
+    emu_drain_streams();
+    return runtime_sticky();
+}
+
+/* --- events --- */
+
+static void wait_for(CUevent_st *e)
+{
+    while (e->pending && e->stream && do_one(e->stream))
+        ;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned)
+{
+    *e = new CUevent_st{};
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t e)
+{
+    wait_for(e);
+    delete e;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t stream)
+{
+    CUstream_st *s = stream_of(stream);
+    e->graph = s->graph;
+    if (s->graph)
+        return cudaSuccess;
+    e->stream = s;
+    e->pending++;
+    return runtime_enqueue(stream, [e] {
+        e->pending--;
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t e, unsigned)
+{
+    CUstream_st *s = stream_of(stream);
+    if (e->graph) { /* the stream joins the capture */
+        s->graph = e->graph;
+        return cudaSuccess;
+    }
+    if (s->graph)
+        return cudaSuccess; /* recorded before the capture: done before the graph runs */
+    return runtime_enqueue(stream, [e] {
+        wait_for(e);
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t e)
+{
+    wait_for(e);
+    return runtime_sticky();
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t e)
+{
+    if (e->pending && e->stream)
+        do_one(e->stream);
+    return e->pending ? cudaErrorNotReady : runtime_sticky();
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t fn, void *arg)
+{
+    return runtime_enqueue(s, [fn, arg] {
+        fn(arg);
+        return cudaSuccess;
+    });
+}
+
+/* --- graphs --- */
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode)
+{
+    CUstream_st *s = stream_of(stream);
+    if (s == &default_stream || s->graph)
+        return runtime_error(cudaErrorStreamCaptureUnsupported);
+    s->graph = new CUgraph_st;
+    s->origin = true;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *g)
+{
+    CUstream_st *s = stream_of(stream);
+    *g = nullptr;
+    if (!s->graph || !s->origin) {
+        emu_report("cudaStreamEndCapture of a stream whose capture did not begin there");
+        return runtime_error(cudaErrorIllegalState);
+    }
+    *g = s->graph;
+    for (CUstream_st *other : streams)
+        if (other->graph == *g)
+            other->graph = nullptr;
+    s->origin = false;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t g, unsigned long long)
+{
+    *exec = new CUgraphExec_st{g->works};
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s)
+{
+    std::vector<work> works = exec->works;
+    return runtime_enqueue(s, [works] {
+        cudaError_t e = cudaSuccess;
+        for (size_t i = 0; i < works.size() && !e; i++)
+            e = works[i]();
+        return e;
+    });
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t g)
+{
+    delete g;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
+{
+    emu_drain_streams();
+    delete exec;
+    return cudaSuccess;
+}
+}

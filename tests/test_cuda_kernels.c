@@ -1,0 +1,464 @@
+/* The CUDA kernels of a step against plain double-precision references, in every order of threads.
+ */
+#include "cuda_rig.h"
+#include "reference.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "test.h"
+
+static const enum dtype float_types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
+enum { N_FLOAT_TYPES = 3 };
+
+static double rounding(enum dtype t) /* relative, of one value */
+{
+    return t == DTYPE_F32 ? 2e-6 : t == DTYPE_F16 ? 1.1e-3 : 8e-3;
+}
+
+static size_t value_bytes(enum dtype t)
+{
+    return t == DTYPE_F32 ? 4 : 2;
+}
+
+/* What a device buffer of a float type holds, widened; freed by the caller */
+static float *fetch(enum dtype t, const void *from, int64_t n)
+{
+    void *raw = malloc((size_t)n * value_bytes(t));
+    float *out = malloc((size_t)n * sizeof *out);
+    rig_download(raw, from, (size_t)n * value_bytes(t));
+    rig_widen(t, raw, out, n);
+    free(raw);
+    return out;
+}
+
+static void check(const char *what, enum dtype t, const void *from, const double *want, int64_t n,
+                  double rtol)
+{
+    float *got = fetch(t, from, n);
+    rig_near(what, got, want, n, 2e-6, rtol + (t == DTYPE_F32 ? 0 : rounding(t)));
+    free(got);
+}
+
+/* --- embed --- */
+
+static void embed_case(enum dtype t, int width)
+{
+    uint64_t seed = (uint64_t)width;
+    const int32_t ids[] = {6, 0, 3, 3, 1};
+    double want[5 * 70];
+    struct ref_matrix table = ref_matrix_new(t, 7, width, 2, &seed);
+    for (int r = 0; r < 5; r++)
+        for (int i = 0; i < width; i++)
+            want[r * width + i] = table.values[ids[r] * width + i] * 1.5;
+    float *x = rig_device(sizeof *x * 5 * width);
+    cuda_ok(cuda_embed(NULL, x, rig_upload(table.bytes, value_bytes(t) * 7 * width), t, width,
+                       rig_upload(ids, sizeof ids), 5, 1.5f));
+    check("embed", DTYPE_F32, x, want, 5 * width, 1e-6);
+    ref_matrix_free(&table);
+}
+
+static void embed_all(void)
+{
+    for (int i = 0; i < N_FLOAT_TYPES; i++) {
+        embed_case(float_types[i], 1);
+        embed_case(float_types[i], 70);
+    }
+}
+
+static void embedding_copies_the_rows_of_the_ids(void **state)
+{
+    (void)state;
+    rig_in_all_orders(embed_all);
+}
+
+/* --- norms --- */
+
+struct norm_case {
+    enum norm_kind kind;
+    int width;
+    bool bias, add, rows;
+    enum dtype out;
+};
+
+static double *as_double(const float *x, int n)
+{
+    double *d = malloc(sizeof *d * (size_t)n);
+    for (int i = 0; i < n; i++)
+        d[i] = x[i];
+    return d;
+}
+
+static void run_norm(struct norm_case c)
+{
+    enum { ROWS = 3 };
+    const int32_t picked[] = {2, 0, 2};
+    uint64_t seed = 5;
+    int n = c.width;
+    float *x = rig_randoms(ROWS * n, 3, &seed), *w = rig_randoms(n, 1, &seed);
+    float *bias = rig_randoms(n, 1, &seed), *old = rig_randoms(ROWS * n, 1, &seed);
+    double *want = malloc(sizeof *want * ROWS * (size_t)n);
+    double *dw = as_double(w, n), *db = as_double(bias, n);
+    for (int i = 0; i < n; i++)
+        x[n + i] += 100; /* a mean that would cancel */
+    for (int r = 0; r < ROWS; r++)
+        ref_norm(c.kind, x + (c.rows ? picked[r] : r) * n, dw, c.bias ? db : NULL, n, 1e-5,
+                 want + r * n);
+    for (int i = 0; c.add && i < ROWS * n; i++)
+        want[i] += old[i];
+    struct cuda_norm norm = {c.kind, rig_upload(w, 4 * (size_t)n),
+                             c.bias ? rig_upload(bias, 4 * (size_t)n) : NULL, 1e-5f};
+    float *dx = rig_upload(x, 4 * ROWS * (size_t)n);
+    void *out = rig_device(value_bytes(c.out) * ROWS * (size_t)n);
+    if (c.add) {
+        out = rig_upload(old, 4 * ROWS * (size_t)n);
+        cuda_ok(cuda_norm_add(NULL, out, dx, n, &norm, ROWS));
+    } else {
+        cuda_ok(cuda_norm(NULL, out, c.out, dx, n, &norm,
+                          c.rows ? rig_upload(picked, sizeof picked) : NULL, ROWS));
+    }
+    check("norm", c.out, out, want, ROWS * n, 4e-5);
+    free(want);
+    free(dw);
+    free(db);
+}
+
+static void norm_all(void)
+{
+    const int widths[] = {1, 33, 256, 576};
+    for (int i = 0; i < 4; i++)
+        for (int t = 0; t < N_FLOAT_TYPES; t++) {
+            run_norm((struct norm_case){NORM_RMS, widths[i], false, false, t == 1, float_types[t]});
+            run_norm(
+                (struct norm_case){NORM_LAYER, widths[i], t == 0, false, t == 2, float_types[t]});
+        }
+}
+
+static void norms_agree_with_the_reference(void **state)
+{
+    (void)state;
+    rig_in_all_orders(norm_all);
+}
+
+static void norm_add_all(void)
+{
+    run_norm((struct norm_case){NORM_RMS, 300, false, true, false, DTYPE_F32});
+    run_norm((struct norm_case){NORM_LAYER, 40, true, true, false, DTYPE_F32});
+}
+
+static void norms_are_added_to_the_residual_stream(void **state)
+{
+    (void)state;
+    rig_in_all_orders(norm_add_all);
+}
+
+static void convert_all(void)
+{
+    uint64_t seed = 3;
+    float *x = rig_randoms(2 * 77, 5, &seed);
+    double *want = as_double(x, 2 * 77);
+    for (int t = 0; t < N_FLOAT_TYPES; t++) {
+        void *out = rig_device(value_bytes(float_types[t]) * 2 * 77);
+        cuda_ok(cuda_norm(NULL, out, float_types[t], rig_upload(x, 4 * 2 * 77), 77, NULL, NULL, 2));
+        for (int i = 0; i < 2 * 77; i++)
+            want[i] = ref_round(float_types[t], x[i]);
+        float *got = fetch(float_types[t], out, 2 * 77);
+        rig_near("conversion", got, want, 2 * 77, 0, 0);
+        free(got);
+    }
+    free(want);
+}
+
+static void without_a_norm_the_row_is_rounded_to_the_readers_type(void **state)
+{
+    (void)state;
+    rig_in_all_orders(convert_all);
+}
+
+static void a_row_has_the_same_bits_in_any_batch(void **state)
+{
+    (void)state;
+    enum { N = 9, W = 333 };
+    uint64_t seed = 8;
+    float *x = rig_randoms(N * W, 3, &seed), one[W], all[N * W];
+    float *dx = rig_upload(x, sizeof all), *out = rig_device(sizeof all);
+    struct cuda_norm norm = {NORM_RMS, rig_upload(rig_randoms(W, 1, &seed), sizeof one), NULL,
+                             1e-6f};
+    cuda_ok(cuda_norm(NULL, out, DTYPE_F32, dx, W, &norm, NULL, N));
+    rig_download(all, out, sizeof all);
+    for (int r = 0; r < N; r++) {
+        cuda_ok(cuda_norm(NULL, out, DTYPE_F32, dx + r * W, W, &norm, NULL, 1));
+        rig_download(one, out, sizeof one);
+        assert_memory_equal(one, all + r * W, sizeof one);
+    }
+    rig_free_all();
+}
+
+/* --- rope and the KV cache --- */
+
+struct rope_case {
+    enum dtype kv;
+    enum rope_style style;
+    int n_dims;
+    bool normed;
+    enum qk_norm_span span;
+    enum norm_kind kind;
+};
+enum { ROPE_ROWS = 4, Q_HEADS = 6, KV_HEADS = 3, DIM = 40, LAYERS = 2, BLOCK = 32, PAGES = 3 };
+static const int32_t rope_positions[ROPE_ROWS] = {0, 17, 5, 31};
+static const int32_t rope_slots[ROPE_ROWS] = {2 * BLOCK, BLOCK + 17, -1, 31};
+
+static void ref_heads(const struct rope_case *c, const struct rope_config *rope, int n_heads,
+                      int position, const float *x, const float *w, double *out)
+{
+    bool all = c->span == QK_NORM_ALL;
+    int width = n_heads * DIM, n = all ? width : DIM;
+    double *dw = as_double(w, c->span == QK_NORM_HEAD ? DIM : width);
+    for (int i = 0; i < width; i++)
+        out[i] = x[i];
+    for (int at = 0; c->normed && at < width; at += n)
+        ref_norm(c->kind, x + at, dw + (c->span == QK_NORM_HEAD ? 0 : at), NULL, n, 1e-6, out + at);
+    for (int h = 0; h < n_heads; h++)
+        ref_rotate(rope, position, out + h * DIM);
+    free(dw);
+}
+
+static float *rope_table(const struct rope_config *rope)
+{
+    int half = rope->n_dims / 2;
+    float *table = malloc(sizeof *table * 32 * (size_t)rope->n_dims);
+    for (int p = 0; p < 32; p++)
+        for (int i = 0; i < half; i++) {
+            double angle = (float)p * rope->inv_freq[i];
+            table[(p * half + i) * 2] = (float)(cos(angle) * rope->mscale);
+            table[(p * half + i) * 2 + 1] = (float)(sin(angle) * rope->mscale);
+        }
+    void *device = rig_upload(table, sizeof *table * 32 * (size_t)rope->n_dims);
+    free(table);
+    return device;
+}
+
+/* Index of K (which 0) or V of a head at a slot, as kernels.h says the pool lies */
+static size_t pool_at(int layer, int slot, int which, int head)
+{
+    size_t page = (size_t)slot / BLOCK, in = (size_t)slot % BLOCK;
+    return (((((page * LAYERS + layer) * (BLOCK / 16) + in / 16) * 2 + which) * KV_HEADS + head) *
+                16 +
+            in % 16) *
+           DIM;
+}
+
+static void check_pool(const struct rope_case *c, const float *pool, const double *k,
+                       const float *v, int64_t n)
+{
+    double *want = malloc(sizeof *want * (size_t)n);
+    for (int64_t i = 0; i < n; i++)
+        want[i] = NAN; /* what nobody wrote */
+    for (int r = 0; r < ROPE_ROWS; r++)
+        for (int i = 0; rope_slots[r] >= 0 && i < KV_HEADS * DIM; i++) {
+            int at = r * KV_HEADS * DIM + i;
+            want[pool_at(1, rope_slots[r], 0, i / DIM) + i % DIM] = ref_round(c->kv, k[at]);
+            want[pool_at(1, rope_slots[r], 1, i / DIM) + i % DIM] = ref_round(c->kv, v[at]);
+        }
+    rig_near("KV pool", pool, want, n, 1e-5, rounding(c->kv));
+    free(want);
+}
+
+static void run_rope(struct rope_case c)
+{
+    enum { QW = Q_HEADS * DIM, KW = KV_HEADS * DIM };
+    uint64_t seed = 11;
+    float inv_freq[DIM / 2];
+    for (int i = 0; i < DIM / 2; i++)
+        inv_freq[i] = powf(100, -(float)i / 20);
+    struct rope_config config = {c.style, c.n_dims, inv_freq, 1.25f, 32};
+    float *q = rig_randoms(ROPE_ROWS * QW, 2, &seed), *k = rig_randoms(ROPE_ROWS * KW, 2, &seed);
+    float *v = rig_randoms(ROPE_ROWS * KW, 2, &seed);
+    float *qw = rig_randoms(QW, 1, &seed), *kw = rig_randoms(KW, 1, &seed);
+    v[3] = 1e30f; /* more than f16 has */
+    double dq[ROPE_ROWS * QW], dk[ROPE_ROWS * KW];
+    for (int r = 0; r < ROPE_ROWS; r++) {
+        ref_heads(&c, &config, Q_HEADS, rope_positions[r], q + r * QW, qw, dq + r * QW);
+        ref_heads(&c, &config, KV_HEADS, rope_positions[r], k + r * KW, kw, dk + r * KW);
+    }
+    struct cuda_kv kv = {NULL, c.kv, LAYERS, KV_HEADS, DIM, BLOCK};
+    size_t bytes = PAGES * cuda_kv_page_bytes(&kv);
+    int64_t n = (int64_t)(bytes / value_bytes(c.kv));
+    kv.pool = rig_device(bytes);
+    struct cuda_qk_norm norm = {c.kind, c.span, rig_upload(qw, QW * 4), rig_upload(kw, KW * 4),
+                                1e-6f};
+    struct cuda_rope rope = {c.style, c.n_dims, rope_table(&config)};
+    float *q_out = rig_upload(q, ROPE_ROWS * QW * 4), *k_out = rig_upload(k, ROPE_ROWS * KW * 4);
+    cuda_ok(cuda_rope_write_kv(NULL, &kv, 1, c.normed ? &norm : NULL, c.style ? &rope : NULL,
+                               Q_HEADS, q_out, k_out, rig_upload(v, ROPE_ROWS * KW * 4),
+                               rig_upload(rope_positions, sizeof rope_positions),
+                               rig_upload(rope_slots, sizeof rope_slots), ROPE_ROWS));
+    check("q", DTYPE_F32, q_out, dq, ROPE_ROWS * QW, 1e-5);
+    check("k", DTYPE_F32, k_out, dk, ROPE_ROWS * KW, 1e-5);
+    float *pool = fetch(c.kv, kv.pool, n);
+    check_pool(&c, pool, dk, v, n);
+    free(pool);
+}
+
+static void rope_all(void)
+{
+    run_rope((struct rope_case){DTYPE_F16, ROPE_NEOX, DIM, .normed = false});
+    run_rope((struct rope_case){DTYPE_BF16, ROPE_NORMAL, DIM, .normed = false});
+    run_rope((struct rope_case){DTYPE_F32, ROPE_NONE, 0, .normed = false});
+    run_rope((struct rope_case){DTYPE_F32, ROPE_NEOX, 24, true, QK_NORM_HEAD, NORM_RMS});
+    run_rope((struct rope_case){DTYPE_F16, ROPE_NORMAL, 16, true, QK_NORM_HEADS, NORM_LAYER});
+    run_rope((struct rope_case){DTYPE_BF16, ROPE_NEOX, DIM, true, QK_NORM_ALL, NORM_RMS});
+    run_rope((struct rope_case){DTYPE_F32, ROPE_NONE, 0, true, QK_NORM_ALL, NORM_LAYER});
+}
+
+static void q_and_k_are_normed_and_turned_and_written_to_their_pages(void **state)
+{
+    (void)state;
+    rig_in_all_orders(rope_all);
+}
+
+static void nan_all(void)
+{
+    enum { W = KV_HEADS * DIM };
+    float x[W];
+    for (int i = 0; i < W; i++)
+        x[i] = i == 7 ? NAN : i == 8 ? INFINITY : i == 9 ? -INFINITY : 1;
+    for (int t = 0; t < N_FLOAT_TYPES; t++) {
+        const int32_t zero = 0;
+        struct cuda_kv kv = {NULL, float_types[t], LAYERS, KV_HEADS, DIM, BLOCK};
+        kv.pool = rig_device(cuda_kv_page_bytes(&kv));
+        float *q = rig_upload(x, sizeof x), *k = rig_upload(x, sizeof x);
+        cuda_ok(cuda_rope_write_kv(NULL, &kv, 0, NULL, NULL, KV_HEADS, q, k,
+                                   rig_upload(x, sizeof x), rig_upload(&zero, 4),
+                                   rig_upload(&zero, 4), 1));
+        float *pool = fetch(kv.dtype, kv.pool, DIM);
+        assert_true(isnan(pool[7]));
+        assert_true(isfinite(pool[8]) && pool[8] > 6e4f);
+        assert_true(pool[9] == -pool[8]);
+        free(pool);
+    }
+}
+
+static void infinities_are_clamped_in_the_cache_and_nan_stays(void **state)
+{
+    (void)state;
+    rig_in_all_orders(nan_all);
+}
+
+/* --- pages --- */
+
+static void copy_all(void)
+{
+    const int32_t src[] = {4, 0}, dst[] = {1, 3};
+    struct cuda_kv kv = {NULL, DTYPE_F16, 3, 2, 24, 16};
+    size_t bytes = cuda_kv_page_bytes(&kv);
+    uint8_t *pool = malloc(5 * bytes), *after = malloc(5 * bytes);
+    for (size_t i = 0; i < 5 * bytes; i++)
+        pool[i] = (uint8_t)(i * 31 + i / bytes);
+    kv.pool = rig_upload(pool, 5 * bytes);
+    cuda_ok(cuda_page_copy(NULL, &kv, rig_upload(src, sizeof src), rig_upload(dst, sizeof dst), 2));
+    rig_download(after, kv.pool, 5 * bytes);
+    memcpy(pool + bytes, pool + 4 * bytes, bytes);
+    memcpy(pool + 3 * bytes, pool, bytes);
+    assert_memory_equal(after, pool, 5 * bytes);
+    free(pool);
+    free(after);
+}
+
+static void pages_are_copied_whole_and_no_others(void **state)
+{
+    (void)state;
+    rig_in_all_orders(copy_all);
+}
+
+/* --- values --- */
+
+static void act_all(void)
+{
+    enum { N = 700 };
+    uint64_t seed = 21;
+    float *gate = rig_randoms(N, 12, &seed), *up = rig_randoms(N, 9, &seed);
+    double want[N];
+    for (int fn = ACT_SILU; fn <= ACT_SWIGLU_CLAMPED; fn++)
+        for (int t = 0; t < N_FLOAT_TYPES; t++) {
+            bool gated = fn == ACT_SWIGLU_CLAMPED || t != 1;
+            void *out = rig_device(value_bytes(float_types[t]) * N);
+            for (int i = 0; i < N; i++)
+                want[i] = ref_act((enum act_fn)fn, gate[i], gated ? up[i] : 1);
+            cuda_ok(cuda_act(NULL, (enum act_fn)fn, out, float_types[t],
+                             rig_upload(gate, sizeof *gate * N),
+                             gated ? rig_upload(up, sizeof *up * N) : NULL, N));
+            check("act", float_types[t], out, want, N, 2e-5);
+        }
+}
+
+static void activations_agree_with_the_reference(void **state)
+{
+    (void)state;
+    rig_in_all_orders(act_all);
+}
+
+static void cap_all(void)
+{
+    enum { N = 300 };
+    uint64_t seed = 22;
+    float *x = rig_randoms(N, 90, &seed), *dx = rig_upload(x, sizeof *x * N);
+    double want[N];
+    for (int i = 0; i < N; i++)
+        want[i] = 30 * tanh(x[i] / 30.0);
+    cuda_ok(cuda_soft_cap(NULL, dx, N, 30));
+    check("soft cap", DTYPE_F32, dx, want, N, 1e-5);
+}
+
+static void logits_are_capped_softly(void **state)
+{
+    (void)state;
+    rig_in_all_orders(cap_all);
+}
+
+static void gated_all(void)
+{
+    enum { ROWS = 3, W = 270, IN = 95 };
+    uint64_t seed = 23;
+    float *x = rig_randoms(ROWS * W, 1, &seed), *y = rig_randoms(ROWS * W, 1, &seed);
+    float *in = rig_randoms(ROWS * IN, 1, &seed), *w = rig_randoms(IN, 1, &seed);
+    double want[ROWS * W];
+    for (int r = 0; r < ROWS; r++) {
+        double dot = 0;
+        for (int i = 0; i < IN; i++)
+            dot += (double)in[r * IN + i] * w[i];
+        for (int i = 0; i < W; i++)
+            want[r * W + i] = x[r * W + i] + y[r * W + i] / (1 + exp(-dot));
+    }
+    float *dx = rig_upload(x, ROWS * W * 4);
+    cuda_ok(cuda_gated_add(NULL, dx, rig_upload(y, ROWS * W * 4), W, rig_upload(in, ROWS * IN * 4),
+                           rig_upload(w, IN * 4), IN, ROWS));
+    check("gated addition", DTYPE_F32, dx, want, ROWS * W, 1e-5);
+}
+
+static void the_shared_experts_gate_weighs_what_is_added(void **state)
+{
+    (void)state;
+    rig_in_all_orders(gated_all);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(embedding_copies_the_rows_of_the_ids),
+        cmocka_unit_test(norms_agree_with_the_reference),
+        cmocka_unit_test(norms_are_added_to_the_residual_stream),
+        cmocka_unit_test(without_a_norm_the_row_is_rounded_to_the_readers_type),
+        cmocka_unit_test(a_row_has_the_same_bits_in_any_batch),
+        cmocka_unit_test(q_and_k_are_normed_and_turned_and_written_to_their_pages),
+        cmocka_unit_test(infinities_are_clamped_in_the_cache_and_nan_stays),
+        cmocka_unit_test(pages_are_copied_whole_and_no_others),
+        cmocka_unit_test(activations_agree_with_the_reference),
+        cmocka_unit_test(logits_are_capped_softly),
+        cmocka_unit_test(the_shared_experts_gate_weighs_what_is_added),
+    };
+    if (argc > 1) /* a part of the names */
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
