@@ -54,6 +54,9 @@ static const struct setting table[] = {
      "most sequences that run at once"},
     {"max-num-batched-tokens", INTEGER, AT(max_num_batched_tokens), 1, 1 << 16, "512", NULL, "N",
      "token budget of one step, prefill and decode together"},
+    {"target-itl-ms", INTEGER, AT(target_itl_ms), 0, 3600000, "100", NULL, "MS",
+     "time between two tokens of a running stream that other requests' prompts should leave; a "
+     "request's header x-slo-tpot-ms overrides it; 0: no limit but --max-num-batched-tokens"},
     {"block-size", INTEGER, AT(block_size), 16, 1024, "16", NULL, "TOKENS",
      "tokens of a KV page, a multiple of 16"},
     {"kv-cache-memory", SIZE, AT(kv_cache_memory), 0, 0, NULL, NULL, "SIZE",

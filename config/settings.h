@@ -28,6 +28,7 @@ struct settings {
     int64_t max_model_len; /* 0: automatic */
     int64_t max_num_seqs;
     int64_t max_num_batched_tokens;
+    int64_t target_itl_ms;
     int64_t block_size;
     int64_t kv_cache_memory; /* bytes; 0: automatic */
     const char *kv_cache_dtype;

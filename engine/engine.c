@@ -209,10 +209,12 @@ static bool load_model(struct engine *e, const struct model_file *file, struct e
 
 static bool open_pages(struct engine *e, struct err *err)
 {
+    step_cost_init(&e->cost);
     const struct scheduler_config sc = {
         .block_size = e->config.block_size,
         .max_seqs = e->config.max_num_seqs,
         .max_step_tokens = e->config.max_num_batched_tokens,
+        .cost = &e->cost,
         .prefix_caching = e->config.prefix_caching,
     };
     return (e->pool = page_pool_open(e->info.n_pages, err)) &&
@@ -317,6 +319,8 @@ bool engine_submit(struct engine *e, struct request *r, struct err *err)
 {
     if (!check_request(e, r, err))
         return false;
+    if (r->target_itl <= 0)
+        r->target_itl = e->config.target_itl;
     request_run_free(r->run);
     r->run = request_run_new(r, e->info.spec.n_vocab, e->info.max_model_len, e->info.block_size);
     if (!r->run)

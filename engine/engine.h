@@ -33,6 +33,8 @@ struct engine_config {
     int activation_bits; /* of what quantised matrices read: 8 or 16; 0: 16 where there are experts,
                             which rounding may swap, else 8 */
     bool prefix_caching;
+    double target_itl; /* seconds between tokens of a running stream that prefill of others leaves,
+                          where a request wishes nothing else; 0: none */
     const char *repack_cache; /* "beside" or a directory (repack_cache.h); NULL: none */
     bool widen;               /* quantised matrices to float32 while loading */
     bool quantise;            /* float matrices while loading (weights_quantised.h), … */
@@ -75,6 +77,7 @@ struct request {
     int n_prompt;
     int n_choices;
     int priority;
+    double target_itl;   /* seconds between its tokens, at most; 0: the engine's */
     uint64_t cache_salt; /* 0: none; equal numbers must mean equal salts */
     struct sampling_params params;
     void *user;
@@ -137,6 +140,7 @@ struct engine_stats {
     uint64_t preemptions, prefix_queried_tokens, prefix_hit_tokens;
     uint64_t prompt_tokens, generated_tokens, steps;
     uint64_t computed_tokens;    /* rows of all steps */
+    uint64_t limited_steps;      /* whose prefill was cut for running streams' targets */
     double heartbeat_age;        /* seconds since the engine thread last said that it lives; it does
                                     so every step and at least twice a second when idle */
     bool dead;                   /* the device failed; nothing runs any more */

@@ -61,6 +61,7 @@ struct engine {
     struct page_pool *pool;
     struct prefix_cache *cache;
     struct scheduler *scheduler;
+    struct step_cost cost; /* of this engine's steps */
 
     struct list live;         /* of request_run.link: admitted, not ended */
     struct request_run *news; /* what this step changed, by next_news */

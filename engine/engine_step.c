@@ -394,6 +394,8 @@ static bool run_step(struct engine *e)
     if (plan->n == 0)
         return false;
     const uint64_t n_tokens = (uint64_t)plan->n_tokens;
+    const struct step_work work = plan->work;
+    const double begin = engine_now();
     prepare_pages(e, plan);
     list_logit_rows(e, plan);
     if (!run_passes(e, plan, &why)) {
@@ -401,6 +403,8 @@ static bool run_step(struct engine *e)
         return true;
     }
     scheduler_commit(e->scheduler);
+    if (e->n_rows <= e->max_logits) /* prompts' logits take passes of their own */
+        step_cost_learn(&e->cost, &work, engine_now() - begin);
     start_followers(e);
     e->counted.steps++;
     e->counted.computed_tokens += n_tokens;
@@ -422,6 +426,7 @@ static void write_stats(struct engine *e)
     out.slots_in_use = s.slots_in_use;
     out.slots_written = s.slots_written;
     out.preemptions = s.preemptions;
+    out.limited_steps = s.limited_steps;
     out.prefix_queried_tokens = s.prefix_queried_tokens;
     out.prefix_hit_tokens = s.prefix_hit_tokens;
     stats_write(&e->stats_box, &out);

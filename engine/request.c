@@ -112,6 +112,7 @@ static bool choice_run_init(struct choice_run *c, struct request *r, int max_len
     s->n_prompt = s->n_tokens = r->n_prompt;
     s->n_cached = -1;
     s->priority = r->priority;
+    s->target_itl = r->target_itl;
     s->key = (struct prefix_key){.adapter = -1, .salt = r->cache_salt};
     s->owner = c;
     return true;

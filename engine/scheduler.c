@@ -25,6 +25,9 @@ struct scheduler {
     struct step_plan plan;
     int n_rows, n_copies; /* while put together: rows of preempted sequences are holes */
     int budget;           /* tokens left */
+    struct step_work work;
+    double target; /* the tightest of the step's decode rows, 0: none */
+    bool limited;
     bool preempted;
     struct page_claims *claims;
 
@@ -159,12 +162,20 @@ static int n_owners(const struct scheduler *s, int32_t page)
     return n;
 }
 
+static void count_work(struct scheduler *s, int start, int n)
+{
+    const int sign = n < 0 ? -1 : 1;
+    *(n * sign == 1 ? &s->work.decode_rows : &s->work.prefill_tokens) += n;
+    s->work.pairs += sign * step_cost_pairs(start, n * sign);
+}
+
 static void unplan(struct scheduler *s, struct sequence *seq)
 {
     if (seq->row < 0)
         return;
     struct scheduled *row = &s->rows[seq->row];
     s->budget += row->n;
+    count_work(s, row->start, -row->n);
     row->seq = NULL;
     seq->row = -1;
     for (int i = 0; i < s->n_copies; i++) {
@@ -382,6 +393,21 @@ static void plan_row(struct scheduler *s, struct sequence *seq, int n)
     seq->row = s->n_rows++;
     s->rows[seq->row] = (struct scheduled){seq, start, n, start + n == seq->n_tokens};
     s->budget -= n;
+    count_work(s, start, n);
+}
+
+/* Prefill tokens of `seq` from n_computed on that the budget and the target leave */
+static int prefill_room(struct scheduler *s, const struct sequence *seq)
+{
+    const int most = gap_of(seq) < s->budget ? gap_of(seq) : s->budget;
+    if (s->target <= 0 || !s->cfg.cost)
+        return most;
+    const double left = s->target - step_cost_seconds(s->cfg.cost, &s->work);
+    int n = step_cost_tokens_within(s->cfg.cost, seq->n_computed, left, most);
+    if (n < LEAST_PREFILL && n < most)
+        n = s->work.prefill_tokens > 0 ? 0 : most < LEAST_PREFILL ? most : LEAST_PREFILL;
+    s->limited |= n < most;
+    return n;
 }
 
 static void schedule_decodes(struct scheduler *s)
@@ -390,8 +416,11 @@ static void schedule_decodes(struct scheduler *s)
     for (struct list_node *at = list_first(&s->running); at; at = list_next(&s->running, at)) {
         struct sequence *seq = seq_of(at);
         seq->blocked_on_prefix = false;
-        if (gap_of(seq) == 1 && take_pages(s, seq, 1) == 1)
-            plan_row(s, seq, 1);
+        if (gap_of(seq) != 1 || take_pages(s, seq, 1) != 1)
+            continue;
+        plan_row(s, seq, 1);
+        if (seq->target_itl > 0 && (s->target == 0 || seq->target_itl < s->target))
+            s->target = seq->target_itl;
     }
 }
 
@@ -401,8 +430,8 @@ static void schedule_prefill(struct scheduler *s, struct sequence *seq)
     seq->blocked_on_prefix = next_page_is_claimed(s, seq);
     if (seq->blocked_on_prefix)
         return;
-    int n = gap_of(seq) < s->budget ? gap_of(seq) : s->budget;
-    n = take_pages(s, seq, n);
+    int n = prefill_room(s, seq);
+    n = n > 0 ? take_pages(s, seq, n) : 0;
     if (n == 0)
         return;
     plan_row(s, seq, n);
@@ -458,10 +487,11 @@ static void admit(struct scheduler *s, struct sequence *seq)
     schedule_prefill(s, seq);
 }
 
-/* In order; who comes behind one that has to wait for pages waits, too. */
+/* Not while a target leaves no time for those that run already. In order; who comes behind one that
+ * has to wait for pages waits, too. */
 static void admit_waiting(struct scheduler *s)
 {
-    while (!s->preempted && s->budget > 0 && s->n_running < s->cfg.max_seqs) {
+    while (!s->preempted && !s->limited && s->budget > 0 && s->n_running < s->cfg.max_seqs) {
         struct sequence *seq = seq_of(list_first(&s->waiting));
         if (!seq || !has_room(s, seq))
             return;
@@ -480,8 +510,9 @@ static void close_plan(struct scheduler *s)
         n++;
     }
     s->n_rows = n;
-    s->plan =
-        (struct step_plan){s->rows, n, s->cfg.max_step_tokens - s->budget, s->copies, s->n_copies};
+    s->plan = (struct step_plan){s->rows, n,         s->cfg.max_step_tokens - s->budget,
+                                 s->work, s->copies, s->n_copies};
+    s->stats.limited_steps += s->limited;
 }
 
 const struct step_plan *scheduler_step(struct scheduler *s)
@@ -489,6 +520,9 @@ const struct step_plan *scheduler_step(struct scheduler *s)
     CHECK(s->n_rows == 0);
     s->budget = s->cfg.max_step_tokens;
     s->preempted = false;
+    s->work = (struct step_work){0};
+    s->target = 0;
+    s->limited = false;
     page_claims_clear(s->claims);
     schedule_decodes(s);
     schedule_prefills(s);

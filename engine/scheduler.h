@@ -3,7 +3,9 @@
  * Iteration-level scheduling (Orca, OSDI 2022) over paged KV (vLLM, SOSP 2023) with one token
  * budget for everything: running sequences that lack one token (decode) get it first, the
  * rest of the budget goes to chunks of longer gaps (prefill), so a long prompt never stalls
- * running streams. Knows pages and tokens, not devices: tested by random histories alone.
+ * running streams. Where these have an inter-token target and the cost of a step is known, prefill
+ * gets only the time that the tightest target leaves (at least LEAST_PREFILL tokens). Knows pages
+ * and tokens, not devices: tested by random histories alone.
  *
  * A step: scheduler_step picks rows and takes pages; the caller runs them on the device,
  * appends sampled tokens (sequence.tokens, n_tokens), then calls scheduler_commit, which
@@ -32,6 +34,7 @@
 #define TOKEND_SCHEDULER_H
 
 #include "sequence.h"
+#include "step_cost.h"
 
 struct scheduler;
 
@@ -40,7 +43,9 @@ struct scheduler_config {
     int max_seqs;        /* sequences running at once */
     int max_step_tokens; /* token budget of a step, >= max_seqs */
     bool prefix_caching;
+    const struct step_cost *cost; /* read at every step; NULL: targets are ignored */
 };
+enum { LEAST_PREFILL = 16 }; /* tokens of prefill that a step takes whatever the target */
 
 struct scheduled {
     struct sequence *seq; /* NULL once it was finished within the step */
@@ -55,6 +60,7 @@ struct step_plan {
     const struct scheduled *rows; /* decode rows first; each sequence once */
     int n;
     int n_tokens;
+    struct step_work work;
     const struct page_copy *copies; /* copy-on-write of shared, partly filled pages */
     int n_copies;
 };
@@ -62,6 +68,7 @@ struct step_plan {
 struct scheduler_stats { /* counters only grow */
     int n_waiting, n_running;
     uint64_t preemptions;
+    uint64_t limited_steps;                            /* whose prefill a target made shorter */
     uint64_t prefix_queried_tokens, prefix_hit_tokens; /* until a sequence is first preempted */
     uint64_t slots_in_use, slots_written; /* KV slots of pages in use; a shared page counted once */
 };

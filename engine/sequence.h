@@ -25,6 +25,7 @@ struct sequence {
     uint64_t arrival;     /* order among equals, by the caller; kept over preemptions */
     uint64_t serial;      /* the scheduler's: order of adding, among equal arrivals */
     struct prefix_key key;
+    double target_itl;     /* seconds that its tokens should be apart at most; 0: no wish */
     bool skip_cache_reads; /* wants logits of prompt rows */
 
     int32_t *tokens; /* [max_tokens] prompt, then what was sampled */

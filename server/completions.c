@@ -57,9 +57,8 @@ bool completions_read(struct call *c, bool chat)
     json_t *body = call_parse(c);
     if (!body)
         return false;
-    struct params_limits limits = {.n_vocab = c->api->model.n_vocab,
-                                   .defaults = &c->api->defaults,
-                                   .salts = c->api->salts};
+    struct params_limits limits = {
+        .n_vocab = c->api->model.n_vocab, .defaults = &c->api->defaults, .salts = c->api->salts};
     char unknown[200];
     c->input.chat = chat;
     params_unknown(body, unknown, sizeof unknown);
@@ -87,13 +86,32 @@ static bool run_chat(struct call *c)
     return read_and_fit(c, true);
 }
 
+/* What the client says of the time between its tokens; *seconds = 0: nothing. */
+static bool read_target(const struct http_request *http, double *seconds, struct api_error *e)
+{
+    const char *text = http_header(http, "x-slo-tpot-ms");
+    char *end;
+    *seconds = 0;
+    if (!text)
+        return true;
+    const bool plain = *text && strspn(text, "0123456789.") == strlen(text);
+    const double ms = plain ? strtod(text, &end) : 0;
+    if (!plain || *end || !(ms > 0 && ms <= 3600000))
+        return api_fail(e, 400, "invalid_value", "x-slo-tpot-ms",
+                        "The header x-slo-tpot-ms: expected milliseconds between two tokens, "
+                        "above 0 and at most 3600000");
+    *seconds = ms / 1000;
+    return true;
+}
+
 /* Only now it is known how many sequences the request has. */
 static void start(struct call *c)
 {
     struct api_error e = {0};
     c->api->n_sequences -= c->n_sequences;
     c->n_sequences = 0;
-    if (api_has_room(c->api, (int64_t)c->input.prompts.n * c->input.params.n, &e))
+    if (read_target(c->http, &c->input.params.target_itl, &e) &&
+        api_has_room(c->api, (int64_t)c->input.prompts.n * c->input.params.n, &e))
         generation_start(c->api, c->http, &c->input, c->t_arrival);
     else
         api_error_reply(c->http, &e);
@@ -103,7 +121,8 @@ static void start(struct call *c)
 static void handle(struct api *api, struct http_request *http, bool (*work)(struct call *))
 {
     struct api_error e = {0};
-    if (api_healthy(api, &e) && api_has_room(api, 1, &e))
+    double target;
+    if (api_healthy(api, &e) && api_has_room(api, 1, &e) && read_target(http, &target, &e))
         call_start(api, http, 1, work, start);
     else
         api_error_reply(http, &e);

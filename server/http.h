@@ -68,6 +68,8 @@ void http_server_close(struct http_server *);
 const char *http_path_rest(const struct http_request *); /* behind a prefix route's path */
 /* Terminated; "" when empty. It lives, and counts against all bodies' limit, until on_done. */
 const char *http_body(const struct http_request *, size_t *n);
+/* The first of this name; NULL: absent */
+const char *http_header(const struct http_request *, const char *name);
 /* Gives the body away, terminated, for free(); it no longer counts against the bodies' limit.
  * NULL: out of memory (only of an empty one). */
 char *http_take_body(struct http_request *, size_t *n);

@@ -170,7 +170,6 @@ void *http_on_request_line(void *server, const char *uri, struct MHD_Connection 
  * will not take, if it is about one. */
 void http_refuse_bad_lengths(struct http_server *);
 const char *http_path(const struct http_request *);                     /* decoded; "%00" stays */
-const char *http_header(const struct http_request *, const char *name); /* NULL: absent */
 /* Frees the body, which otherwise lives (and counts against all bodies' limit) until the end. */
 void http_drop_body(struct http_request *);
 

@@ -277,7 +277,7 @@ static void preflight(struct http_request *r)
     bool sane = asked && strlen(asked) <= 1024 && is_value(asked, strlen(asked));
     http_add_header(r, "Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS");
     http_add_header(r, "Access-Control-Allow-Headers",
-                    sane ? asked : "authorization, content-type, x-request-id");
+                    sane ? asked : "authorization, content-type, x-request-id, x-slo-tpot-ms");
     http_add_header(r, "Access-Control-Max-Age", "86400");
     http_reply(r, 204, NULL, "", 0);
 }

@@ -180,6 +180,7 @@ bool loaded_model_open(struct loaded_model *m, const struct settings *s, void (*
         .max_model_len = (int)s->max_model_len,
         .max_num_seqs = (int)s->max_num_seqs,
         .max_num_batched_tokens = (int)s->max_num_batched_tokens,
+        .target_itl = (double)s->target_itl_ms / 1000,
         .block_size = (int)s->block_size,
         .threads = (int)s->threads,
         .kv_cache_memory = (uint64_t)s->kv_cache_memory,

@@ -86,6 +86,8 @@ static void format_engine(const struct writer *w, const struct engine_stats *s)
     counter(w, "tokend:engine_steps_total", s->steps, "Steps of the engine.");
     counter(w, "tokend:computed_tokens_total", s->computed_tokens,
             "Tokens computed in all steps, prompts and generated ones.");
+    counter(w, "tokend:limited_steps_total", s->limited_steps,
+            "Steps that took less of a prompt than they could, for running streams' targets.");
 }
 
 /* What routers and dashboards look for, of features that are not there. */

@@ -32,6 +32,7 @@ struct gen_params {                  /* zeroed = empty; free with gen_params_fre
     int64_t max_tokens; /* −1: as many as fit */
     bool has_seed;
     uint64_t cache_salt; /* 0: none */
+    double target_itl;   /* seconds, of the header x-slo-tpot-ms; 0: the server's */
     bool stream, include_usage, continuous_usage;
     bool echo;     /* completions */
     bool logprobs; /* asked, in either form */

@@ -20,6 +20,7 @@ enum { SIM_POISON = 0xDEAD, SIM_VOCAB = 3 };
 struct sim_config {
     int n_pages, block_size, max_seqs, max_step_tokens;
     bool no_prefix_caching, collide;
+    const struct step_cost *cost;
 };
 
 struct sim {
@@ -41,7 +42,7 @@ static inline struct sim *sim_open(struct sim_config cfg)
     if (cfg.collide)
         prefix_cache_mask_hash(m->cache, 0);
     struct scheduler_config sc = {cfg.block_size, cfg.max_seqs, cfg.max_step_tokens,
-                                  !cfg.no_prefix_caching};
+                                  !cfg.no_prefix_caching, cfg.cost};
     m->sched = scheduler_open(&sc, m->pool, m->cache, NULL);
     assert_non_null(m->sched);
     size_t n = (size_t)cfg.n_pages * (size_t)cfg.block_size;

@@ -536,6 +536,93 @@ static void a_budget_below_one_token_a_sequence_is_refused(void **state)
     page_pool_free(pool);
 }
 
+/* --- targets --- */
+
+/* 1 ms a step and a decode row, 2 ms a prompt token, whatever is before it */
+static const struct step_cost plain_cost = {.of = {1e-3, 1e-3, 2e-3, 0}};
+
+/* Streams with such targets, one with none if 0, and a prompt of 400 tokens that arrives later.
+ * Tokens of the prompt that a step takes. */
+static int prefill_beside(const double *targets, int n, const struct step_cost *cost)
+{
+    struct sim_config cfg = roomy;
+    cfg.cost = cost;
+    struct sim *m = sim_open(cfg);
+    struct sequence *seqs[8];
+    for (int i = 0; i < n; i++) {
+        seqs[i] = sim_arrive(m, 0, 20, 600);
+        seqs[i]->target_itl = targets[i];
+    }
+    for (int i = 0; i < 3; i++)
+        sim_step(m);
+    struct sequence *late = seqs[n] = sim_arrive(m, 0, 400, 1);
+    sim_step(m);
+    const int taken = late->n_computed;
+    const uint64_t limited = scheduler_get_stats(m->sched).limited_steps;
+    assert_int_equal(limited, taken < cfg.max_step_tokens - n);
+    for (int i = 0; i < n; i++)
+        assert_int_equal(seqs[i]->n_tokens, seqs[i]->n_prompt + 4); /* none of them waited */
+    sim_step(m);
+    assert_int_equal(late->n_computed, taken * 2 < 400 ? taken * 2 : 400);
+    run_until_complete(m, seqs, n + 1);
+    end_all(m, seqs, n + 1);
+    return taken;
+}
+
+static void prompts_get_the_time_that_a_running_streams_target_leaves(void **state)
+{
+    const double targets[] = {0.0525};
+    assert_int_equal(prefill_beside(targets, 1, &plain_cost), 25);
+}
+
+static void the_tightest_target_counts(void **state)
+{
+    const double targets[] = {0, 1, 0.084, 0.2};
+    assert_int_equal(prefill_beside(targets, 4, &plain_cost), (84 - 5) / 2);
+}
+
+static void a_target_that_cannot_be_met_leaves_prompts_a_few_tokens(void **state)
+{
+    const double targets[] = {0.001};
+    assert_int_equal(prefill_beside(targets, 1, &plain_cost), LEAST_PREFILL);
+}
+
+static void without_a_target_or_a_cost_prompts_get_the_whole_budget(void **state)
+{
+    const double none[] = {0}, some[] = {0.001};
+    assert_int_equal(prefill_beside(none, 1, &plain_cost), 255);
+    assert_int_equal(prefill_beside(some, 1, NULL), 255);
+}
+
+static void a_target_limits_nothing_while_no_stream_runs(void **state)
+{
+    struct sim_config cfg = roomy;
+    cfg.cost = &plain_cost;
+    struct sim *m = sim_open(cfg);
+    struct sequence *seqs[] = {sim_arrive(m, 0, 400, 1)};
+    seqs[0]->target_itl = 0.001;
+    sim_step(m);
+    assert_int_equal(seqs[0]->n_computed, 256);
+    run_until_complete(m, seqs, 1);
+    end_all(m, seqs, 1);
+}
+
+static void who_waits_is_not_admitted_into_a_step_without_time(void **state)
+{
+    struct sim_config cfg = roomy;
+    cfg.cost = &plain_cost;
+    struct sim *m = sim_open(cfg);
+    struct sequence *seqs[4] = {sim_arrive(m, 0, 20, 300)};
+    seqs[0]->target_itl = 0.03;
+    sim_step(m);
+    for (int i = 1; i < 4; i++)
+        seqs[i] = sim_arrive(m, 0, 100, 1);
+    sim_step(m);
+    assert_int_equal(scheduler_get_stats(m->sched).n_running, 2);
+    run_until_complete(m, seqs, 4);
+    end_all(m, seqs, 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -570,6 +657,12 @@ int main(void)
         cmocka_unit_test(a_fork_without_a_place_is_queued_and_finds_the_pages),
         cmocka_unit_test(slots_of_a_shared_page_are_counted_once),
         cmocka_unit_test(a_budget_below_one_token_a_sequence_is_refused),
+        cmocka_unit_test(prompts_get_the_time_that_a_running_streams_target_leaves),
+        cmocka_unit_test(the_tightest_target_counts),
+        cmocka_unit_test(a_target_that_cannot_be_met_leaves_prompts_a_few_tokens),
+        cmocka_unit_test(without_a_target_or_a_cost_prompts_get_the_whole_budget),
+        cmocka_unit_test(a_target_limits_nothing_while_no_stream_runs),
+        cmocka_unit_test(who_waits_is_not_admitted_into_a_step_without_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -602,3 +602,19 @@ def test_a_template_of_ones_own_is_used_and_may_refuse(tmp_path):
         for messages in (user("One.") * 2, [system] + user("One."), [answer] + user("One.")):
             r = s.http.post("/v1/chat/completions", json={"messages": messages, "max_tokens": 2})
             assert refused(r)["message"] == "the chat template failed: line 1: roles must alternate: 7141"
+
+
+@pytest.mark.parametrize("value", ["0", "-5", "nan", "inf", "1e9", "abc", "", "5 ms", "3600001", "1.2.3"])
+def test_a_header_x_slo_tpot_ms_that_is_no_time_is_refused_by_name(server, value):
+    r = server.http.post("/v1/completions", json={"prompt": "x", "max_tokens": 1}, headers={"x-slo-tpot-ms": value})
+    refused(r, 400)
+    assert r.json()["error"]["param"] == "x-slo-tpot-ms" and "milliseconds" in r.json()["error"]["message"]
+
+
+def test_streams_with_and_without_a_target_get_the_same_tokens(server):
+    ask = lambda **headers: server.http.post("/v1/completions", headers=headers, json={
+        "prompt": "Once upon a time " * 40, "max_tokens": 12, "temperature": 0}).json()["choices"][0]["text"]
+    plain = ask()
+    with ThreadPoolExecutor(4) as pool:
+        asked = list(pool.map(lambda ms: ask(**{"x-slo-tpot-ms": ms}), ["0.5", "20", "100.25", "3600000"]))
+    assert asked == [plain] * 4
