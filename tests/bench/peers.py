@@ -405,7 +405,7 @@ def parse():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--model", action="append", help="a GGUF file; again for more (TOKEND_MODEL)")
     p.add_argument("--tokend", default=os.path.normpath(os.path.join(build, "tokend")))
-    p.add_argument("--limits", default=os.path.normpath(os.path.join(build, "tests", "limits")))
+    p.add_argument("--limits", default=os.path.normpath(os.path.join(build, "tests", "machine_limits")))
     p.add_argument("--llama-bench", metavar="PATH")
     p.add_argument("--llama-batched-bench", metavar="PATH")
     p.add_argument("--llama-server", metavar="PATH")

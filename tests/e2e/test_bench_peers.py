@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ElementTree
 from tokend import MODEL, PROGRAM
 
 PEERS = os.path.join(os.path.dirname(__file__), "../bench/peers.py")
-LIMITS = os.path.join(os.path.dirname(PROGRAM), "tests", "limits")
+LIMITS = os.path.join(os.path.dirname(PROGRAM), "tests", "machine_limits")
 SVG = "{http://www.w3.org/2000/svg}"
 
 
