@@ -44,14 +44,20 @@ INL vf cap_score(vf s, float cap)
     return t * (cap * LOG2E);
 }
 
+/* Of 16 lanes without NaN */
 INL float max16(const vf *v)
 {
-    float a[16], m = -INFINITY;
-    for (int g = 0; g < GROUPS; g++)
-        vf_store(a + g * LANES, v[g]);
-    for (int i = 0; i < 16; i++)
-        m = a[i] > m ? a[i] : m;
+    vf most = v[0];
+    for (int g = 1; g < GROUPS; g++)
+        most = vf_max(v[g], most);
+#if LANES == 16
+    return _mm512_reduce_max_ps(most);
+#else
+    float m = most[0];
+    for (int i = 1; i < LANES; i++)
+        m = most[i] > m ? most[i] : m;
     return m;
+#endif
 }
 
 /* Scores of sub-pages [p0, p1) of one row become weights; the row sees tokens [lo, hi), a range
@@ -78,11 +84,12 @@ INL void softmax_row(float *s, int p0, int p1, int lo, int hi, float cap, float 
         for (int p = p0; p < p1; p++)
             most[g] = vf_max(vf_load(s + p * PANEL + g * LANES), most[g]);
     }
-    part[0] = max16(most);
+    const float top = max16(most);
+    part[0] = top;
     for (int p = p0; p < p1; p++) {
         for (int g = 0; g < GROUPS; g++) {
             float *at = s + p * PANEL + g * LANES;
-            vf w = vf_exp2(vf_load(at) - part[0]);
+            vf w = vf_exp2(vf_load(at) - top);
             vf_store(at, w);
             sum[g] += w;
         }

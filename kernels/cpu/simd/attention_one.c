@@ -102,8 +102,10 @@ INL void values(const struct span *u, const enum dtype type, int dim, const int 
         const uint8_t *k_next = next_k(u, first / PANEL);
         for (; t < end; t++) {
             size_t at = ((size_t)(t % PANEL) * v_dim + dim) * elem;
-            if (k_next)
+            if (k_next) { /* first: what is dropped then will be asked for again */
                 fetch(k_next, at, piece);
+                __asm__ volatile("" ::: "memory"); /* keeps the order */
+            }
             fetch(v_after, at, piece);
             for (int i = 0; i < nv; i++) {
                 vf x = kv_load(v + at, (size_t)i * LANES, type);

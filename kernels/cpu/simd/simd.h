@@ -237,6 +237,16 @@ INL vf i8_load(const uint8_t *p)
 /* The fixed tree that adds up 16 lanes. */
 INL float sum16(const vf *v)
 {
+#if LANES >= 8
+#if LANES == 16
+    const __m256 e = _mm512_castps512_ps256(v[0]) + _mm512_extractf32x8_ps(v[0], 1);
+#else
+    const __m256 e = v[0] + v[1];
+#endif
+    __m128 q = _mm256_castps256_ps128(e) + _mm256_extractf128_ps(e, 1);
+    q += _mm_movehl_ps(q, q);
+    return q[0] + q[1];
+#else
     float a[16];
     for (int g = 0; g < GROUPS; g++)
         vf_store(a + g * LANES, v[g]);
@@ -244,6 +254,7 @@ INL float sum16(const vf *v)
         for (int i = 0; i < w; i++)
             a[i] += a[i + w];
     return a[0];
+#endif
 }
 
 /* To the nearest integer, ties to even, for |x| < 2^22; anything else gives some number. */
@@ -256,8 +267,13 @@ INL vi vf_round(vf x)
  * (coefficients of Cephes' exp2f); relative error below 2e-7. The only exponential here. */
 INL vf vf_exp2(vf x)
 {
+#if LANES == 16
+    const __mmask16 ok = _mm512_cmp_ps_mask(x, vf_splat(-126), _CMP_NLT_US); /* NaN, too */
+    x = vf_max(vf_splat(-126), x);
+#else
     vi ok = x >= vf_splat(-126), nan = x != x;
     x = vf_max(x, vf_splat(-126));
+#endif
     vf whole = (x + 0x1.8p23f) - 0x1.8p23f, f = x - whole;
     vf p = vf_splat(1.535336188319500E-4f);
     p = vf_fma(p, f, vf_splat(1.339887440266574E-3f));
@@ -266,8 +282,12 @@ INL vf vf_exp2(vf x)
     p = vf_fma(p, f, vf_splat(2.402264791363012E-1f));
     p = vf_fma(p, f, vf_splat(6.931472028550421E-1f));
     p = vf_fma(p, f, vf_splat(1));
+#if LANES == 16
+    return _mm512_maskz_scalef_ps(ok, p, whole); /* p < 2^0.5, so as exact as below */
+#else
     p = (vf)((vu)p + ((vu)vf_round(x) << 23));
     return (vf)(((vi)p & ok) | nan);
+#endif
 }
 
 #define LOG2E 1.44269504088896341f
