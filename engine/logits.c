@@ -1,5 +1,7 @@
 #include "logits.h"
 
+#include <math.h>
+
 enum { LANES = 8 };
 
 bool logits_finite(const float *x, int n)
@@ -27,6 +29,27 @@ float logits_max(const float *x, int n)
     for (int j = 1; j < LANES; j++)
         m[0] = m[j] > m[0] ? m[j] : m[0];
     return m[0];
+}
+
+bool logits_best(const float *x, int n, int32_t *best)
+{
+    enum { BLOCK = 1024 }; /* read twice, the second time from the L1 cache */
+    float max = -INFINITY;
+    int at = 0;
+    for (int i = 0; i < n; i += BLOCK) {
+        const int m = n - i < BLOCK ? n - i : BLOCK;
+        if (!logits_finite(x + i, m))
+            return false;
+        const float block_max = logits_max(x + i, m);
+        if (block_max > max) {
+            max = block_max;
+            at = i;
+        }
+    }
+    while (at < n - 1 && x[at] != max)
+        at++;
+    *best = at;
+    return true;
 }
 
 static inline float float_of(uint32_t u)

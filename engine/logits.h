@@ -13,6 +13,8 @@
 bool logits_finite(const float *x, int n);
 /* The largest; x holds no NaN. */
 float logits_max(const float *x, int n);
+/* The first of the largest, in one pass. False when logits_finite says no. */
+bool logits_best(const float *x, int n, int32_t *best);
 /* w[i] = exp((x[i] - max) / temperature), within 2e-7 of it, and 0 below e^-87. w may be NULL.
  * Returns the sum. */
 double logits_weights(const float *x, int n, float max, float temperature, float *w);

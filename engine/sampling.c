@@ -145,10 +145,20 @@ bool sampling_logprobs(const float *x, int n, int32_t id, int n_tops, float *own
 
 /* --- biases, masks and penalties --- */
 
+static bool masks_stops(const struct sampling_input *in)
+{
+    return in->n_generated < in->params->min_tokens;
+}
+
+static bool adjusts(const struct sampling_input *in)
+{
+    return in->params->n_bias > 0 || in->counts || masks_stops(in);
+}
+
 static void mask_stops(float *z, const struct sampling_input *in)
 {
     const struct sampling_params *p = in->params;
-    if (in->n_generated >= p->min_tokens)
+    if (!masks_stops(in))
         return;
     for (int i = 0; i < p->n_stop_ids; i++)
         z[p->stop_ids[i]] = -INFINITY;
@@ -315,6 +325,8 @@ enum sampling_result sampling_draw(const struct sampling_input *in, struct sampl
                                    int32_t *token)
 {
     const struct sampling_params *p = in->params;
+    if (p->temperature == 0 && !adjusts(in))
+        return logits_best(in->logits, in->n_vocab, token) ? SAMPLING_OK : SAMPLING_BAD_NUMBERS;
     if (!logits_finite(in->logits, in->n_vocab))
         return SAMPLING_BAD_NUMBERS;
     adjust(s->z, in);

@@ -344,6 +344,26 @@ static void bad_numbers_and_masked_rows_are_reported(void **state)
     sampling_scratch_free(s);
 }
 
+static void greedy_takes_the_first_of_the_largest_wherever_they_are(void **state)
+{
+    enum { N = 3000 };
+    static float x[N];
+    struct sampling_params p = plain;
+    p.temperature = 0;
+    for (int at = 0; at < N; at += 37) {
+        const int again = at + 1200 < N ? at + 1200 : N - 1;
+        int32_t id = -1;
+        for (int i = 0; i < N; i++)
+            x[i] = -3 - (float)(i % 5);
+        x[at] = x[again] = -2;
+        const struct sampling_input in = {.logits = x, .n_vocab = N, .params = &p};
+        assert_int_equal(sampling_draw(&in, NULL, &id), SAMPLING_OK);
+        assert_int_equal(id, at);
+        x[again] = NAN;
+        assert_int_equal(sampling_draw(&in, NULL, &id), SAMPLING_BAD_NUMBERS);
+    }
+}
+
 static void logprobs_equal_a_log_softmax_in_double(void **state)
 {
     rng_state = 99;
@@ -409,6 +429,7 @@ int main(void)
         cmocka_unit_test(extreme_values_give_a_sensible_token),
         cmocka_unit_test(a_bias_of_100_decides),
         cmocka_unit_test(bad_numbers_and_masked_rows_are_reported),
+        cmocka_unit_test(greedy_takes_the_first_of_the_largest_wherever_they_are),
         cmocka_unit_test(logprobs_equal_a_log_softmax_in_double),
         cmocka_unit_test(wrong_parameters_are_refused_by_name),
     };
