@@ -134,6 +134,13 @@ static char *join(const char *dir, const char *name)
     return path.data;
 }
 
+/* Something of the name, of whatever kind: one that is no file is refused when it is opened. */
+static bool is_there(const char *path)
+{
+    struct stat st;
+    return path && stat(path, &st) == 0;
+}
+
 static bool is_file(const char *path)
 {
     struct stat st;
@@ -168,12 +175,12 @@ static struct tokenizer *open_dir(const char *dir, const char *encoding, struct 
     json_t *config = NULL;
     char *path = NULL;
     bool ok = read_config(dir, &config, e), json = false;
-    for (size_t i = 0; ok && i < sizeof names / sizeof *names && !is_file(path); i++) {
+    for (size_t i = 0; ok && i < sizeof names / sizeof *names && !is_there(path); i++) {
         free(path);
         path = join(dir, names[i]);
         json = i == 0;
     }
-    if (ok && !is_file(path))
+    if (ok && !is_there(path))
         err_set(e, ERR_NOT_FOUND, "%s has no tokenizer.json, tokenizer.model or tekken.json",
                 file_map_shown(dir).text);
     else if (ok)

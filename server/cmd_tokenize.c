@@ -1,5 +1,6 @@
 /* cmd_tokenize.c: `tokend tokenize`: texts on standard input, their token ids on standard output,
  * one JSON object a line. */
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,6 +136,10 @@ static int encode_lines(const struct tokenizer *t, const struct options *o)
             status = 1;
             break;
         }
+    }
+    if (ferror(stdin)) {
+        fprintf(stderr, "tokend tokenize: standard input cannot be read: %s\n", strerror(errno));
+        status = 1;
     }
     free(line);
     token_list_free(&ids);

@@ -2,8 +2,10 @@
 #include "commands.h"
 #include "output.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct {
     const char *name, *help;
@@ -59,7 +61,24 @@ static int run(int argc, char **argv)
     return help ? 0 : 2;
 }
 
+/* A page of a mapped file is gone: the file was cut while in use, or its disk failed. */
+static void on_bus_error(int signal, siginfo_t *info, void *context)
+{
+    static const char text[] = "tokend: a mapped model file can no longer be read: it was made "
+                               "shorter while in use, or its disk failed\n";
+    if (info->si_code != BUS_ADRERR) {
+        raise(signal); /* the default again: it takes its usual course */
+        return;
+    }
+    if (write(STDERR_FILENO, text, sizeof text - 1) < 0)
+        _exit(2);
+    _exit(1);
+}
+
 int main(int argc, char **argv)
 {
+    const struct sigaction bus = {.sa_sigaction = on_bus_error,
+                                  .sa_flags = SA_SIGINFO | SA_RESETHAND};
+    sigaction(SIGBUS, &bus, NULL);
     return finish(argc > 1 ? argv[1] : "", run(argc, argv));
 }

@@ -18,6 +18,10 @@ export TSAN_OPTIONS=halt_on_error=1
 
 # gcc warns of what only its own instrumentation does, so --werror is for the plain builds.
 suite "clang build" env CC=clang bash -c ". config/packages.sh; build_tokend build-clang --werror"
+# Once gcc made wrong kernels at -O2 that it did not at -O3.
+suite "gcc -O2: build" bash -c '[ -d build-o2 ] || meson setup build-o2 --werror -Dbuildtype=debugoptimized
+    ninja -C build-o2 tests/test_cpu_ops tests/test_cpu_bits tests/test_cpu_moe'
+suite "gcc -O2" meson test -C build-o2 --no-rebuild --print-errorlogs cpu_ops cpu_bits cpu_moe
 suite "storms" env TOKEND_PROGRAM="$PWD/build-clang/tokend" \
     tests/.venv/bin/python tests/load/storms.py --clients "${TOKEND_STORM_CLIENTS:-1000}"
 suite "address and undefined behaviour sanitizers: build" bash -c \

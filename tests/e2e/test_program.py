@@ -2,9 +2,11 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import threading
+import time
 from xml.etree import ElementTree
 
 import httpx
@@ -281,3 +283,34 @@ def test_64_streams_run_together_and_leave_nothing_behind():
         assert max(first for first, _, _ in out.values()) < min(end for _, end, _ in out.values())
         server.until(lambda: server.metric("tokend:pages", state="in_use") == 0)
         assert server.metric("vllm:num_requests_running") == 0
+
+
+def test_what_is_no_file_is_said_to_be_none(tmp_path):
+    folder = os.open(tmp_path, os.O_RDONLY)
+    r = run("tokenize", SMALL, stdin=folder)
+    os.close(folder)
+    assert r.returncode == 1 and "standard input cannot be read" in r.stderr
+    os.mkfifo(tmp_path / "tokenizer.json")
+    r = run("tokenize", str(tmp_path), stdin=subprocess.DEVNULL, timeout=20)
+    assert r.returncode == 1 and "tokenizer.json is not a regular file" in r.stderr
+
+
+def test_a_bus_error_that_is_sent_is_not_taken_for_a_cut_file():
+    with subprocess.Popen([PROGRAM, "tokenize", SMALL], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True) as p:
+        p.stdin.write('{"text": "a"}\n')
+        p.stdin.flush()
+        p.stdout.readline()
+        p.send_signal(signal.SIGBUS)
+        assert p.wait(20) == -signal.SIGBUS and "mapped" not in p.stderr.read()
+
+
+def test_a_model_that_is_cut_while_it_loads_does_not_kill_without_a_word(tmp_path):
+    for delay in (0.02, 0.05, 0.1):
+        shutil.copy(MODEL, tmp_path / "m.gguf")
+        with subprocess.Popen([PROGRAM, "bench", tmp_path / "m.gguf", "--prompt", "8", "--generate", "4"],
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as p:
+            time.sleep(delay)
+            os.truncate(tmp_path / "m.gguf", 5_000_000)
+            said = p.stderr.read()
+        assert p.returncode == 0 or (p.returncode == 1 and said), (delay, p.returncode)
