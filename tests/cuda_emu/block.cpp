@@ -82,31 +82,31 @@ static void switch_to(int to)
         fiber_switch(from < 0 ? &host : &threads[from].stack, to < 0 ? &host : &threads[to].stack);
 }
 
-static std::string place_name(emu_place at)
+static const char *file_name(emu_place at)
 {
     const char *slash = strrchr(at.file, '/');
-    return std::string(slash ? slash + 1 : at.file) + ":" + std::to_string(at.line);
+    return slash ? slash + 1 : at.file;
 }
 
-static void fail_block(const std::string &what)
+static void report_fault(const std::string &what)
 {
     char block[64];
     snprintf(block, sizeof block, " block (%u,%u,%u): ", blockIdx.x, blockIdx.y, blockIdx.z);
     emu_report("kernel " + std::string(kernel_name) + block + what);
     failed = true;
-    switch_to(-1);
-    abort();
 }
 
+/* The thread's stack is left as it is: nobody on it may own memory. */
 void emu_fault(emu_place at, const char *format, ...)
 {
-    char text[400];
+    char text[600], where[200];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    fail_block(std::string(text) + " (at " + place_name(at) + ", thread " +
-               std::to_string(current) + ")");
+    snprintf(where, sizeof where, " (at %s:%d, thread %d)", file_name(at), at.line, current);
+    report_fault(std::string(text) + where);
+    switch_to(-1);
     abort();
 }
 
@@ -116,7 +116,10 @@ static void report_stuck()
     std::map<std::string, std::pair<int, int>> places; /* how many, the first */
     for (int i = 0; i < n_threads; i++) {
         thread *t = &threads[i];
-        std::string where = t->ended ? "ended" : t->waits_for + (" at " + place_name(t->at));
+        std::string where = "ended";
+        if (!t->ended)
+            where = std::string(t->waits_for) + " at " + file_name(t->at) + ":" +
+                    std::to_string(t->at.line);
         auto it = places.insert({where, {0, i}}).first;
         it->second.first++;
     }
@@ -124,7 +127,7 @@ static void report_stuck()
     for (auto &p : places)
         text += " [" + std::to_string(p.second.first) + " threads " + p.first + ", the first is " +
                 std::to_string(p.second.second) + "]";
-    fail_block(text);
+    report_fault(text);
 }
 
 static void run_next()
@@ -168,7 +171,8 @@ void emu_barrier(int id, int expected, emu_place at)
         b->expected = expected;
         b->at = at;
     } else if (b->expected != expected || !same_place(b->at, at)) {
-        emu_fault(at, "divergent barrier %d: others wait at %s", id, place_name(b->at).c_str());
+        emu_fault(at, "divergent barrier %d: others wait at %s:%d", id, file_name(b->at),
+                  b->at.line);
     }
     b->waiting.push_back(current);
     threads[current].waits_for = "barrier";
@@ -195,8 +199,8 @@ static meeting *join_meeting(unsigned mask, const char *kind, emu_place at)
         if (!(m.mask & mask))
             continue;
         if (m.mask != mask || strcmp(m.kind, kind) || !same_place(m.at, at))
-            emu_fault(at, "lanes of a warp meet at %s of %08x, others wait at %s of %08x at %s",
-                      kind, mask, m.kind, m.mask, place_name(m.at).c_str());
+            emu_fault(at, "lanes of a warp meet at %s of %08x, others wait at %s of %08x at %s:%d",
+                      kind, mask, m.kind, m.mask, file_name(m.at), m.at.line);
         return &m;
     }
     of_warp->push_back(meeting{mask, 0, kind, at, {}});

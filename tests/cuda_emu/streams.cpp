@@ -65,6 +65,8 @@ void emu_forgive_streams()
 {
     for (CUstream_st *s : streams) {
         s->queue.clear();
+        if (s->origin)
+            delete s->graph;
         s->graph = nullptr;
         s->origin = false;
     }

@@ -1,0 +1,47 @@
+/* wrappers.h: small kernels that use each instruction of device.cuh as real ones do, for tests: on
+ * the CPU of the emulator, on a GPU of the PTX. All pointers are the device's. */
+#ifndef TOKEND_WRAPPERS_H
+#define TOKEND_WRAPPERS_H
+
+#include <cuda_runtime_api.h>
+#include <stdint.h>
+
+#include "dtype.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* c[m][n] = a[m][k] * b[n][k]^T of F16 or BF16 values: cp.async in two stages, ldmatrix, mma. k is
+ * a multiple of 8; every row is at a multiple of 16 bytes. */
+cudaError_t wrap_product(cudaStream_t, enum dtype, float *c, const void *a, const void *b, int m,
+                         int n, int k);
+/* c[16][8] = a[16][16] * b[16][8], b read transposed */
+cudaError_t wrap_product_trans(cudaStream_t, float *c, const void *a_f16, const void *b_f16);
+/* c[16][8] = a[16][32] * b[8][32]^T */
+cudaError_t wrap_product_s8(cudaStream_t, int32_t *c, const int8_t *a, const int8_t *b);
+
+enum { WARP_RESULTS = 10 };
+/* out[WARP_RESULTS][32]: what shuffles, votes and dp4a of x[32] give (wrappers.cu says which) */
+cudaError_t wrap_warp(cudaStream_t, int32_t *out, const int32_t *x);
+/* out[i] = x[i ^ 32], i < 128, by way of shared memory, two halves with a named barrier each */
+cudaError_t wrap_halves(cudaStream_t, int32_t *out, const int32_t *x);
+/* out[i] = i < n_floats ? i : 0 by way of n_floats * 4 bytes of dynamic shared memory */
+cudaError_t wrap_dynamic(cudaStream_t, float *out, int n_floats);
+cudaError_t wrap_allow_dynamic(int bytes);
+/* x[i] += by */
+cudaError_t wrap_add(cudaStream_t, int32_t *x, int n, int by);
+/* *sum += 1 + … + n, by atomics of many blocks */
+cudaError_t wrap_atomic_sum(cudaStream_t, int32_t *sum, int n);
+/* Faulty: half of the block waits where the other half does not. */
+cudaError_t wrap_diverge(cudaStream_t);
+/* Faulty: blocks write one value without atomics. */
+cudaError_t wrap_collide(cudaStream_t, int32_t *x);
+/* Launches with this block and grid, and does nothing. */
+cudaError_t wrap_shape(cudaStream_t, dim3 grid, dim3 block);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
