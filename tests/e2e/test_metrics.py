@@ -15,7 +15,7 @@ GAUGES = {"vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cac
 COUNTERS = {"vllm:prompt_tokens", "vllm:generation_tokens", "vllm:prefix_cache_queries", "vllm:prefix_cache_hits",
             "vllm:num_preemptions", "vllm:request_success", "vllm:corrupted_requests",
             "vllm:spec_decode_num_drafts", "vllm:spec_decode_num_draft_tokens",
-            "vllm:spec_decode_num_accepted_tokens", "tokend:engine_steps", "tokend:computed_tokens",
+            "vllm:spec_decode_num_accepted_tokens", "tokend:engine_steps", "tokend:computed_tokens", "tokend:limited_steps",
             "http_requests", "tokend:http_refused", "tokend:slow_readers_cut"}
 HISTOGRAMS = {"vllm:time_to_first_token_seconds", "vllm:inter_token_latency_seconds",
               "vllm:time_per_output_token_seconds", "vllm:e2e_request_latency_seconds",
