@@ -283,7 +283,7 @@ INL vf vf_exp2(vf x)
     p = vf_fma(p, f, vf_splat(6.931472028550421E-1f));
     p = vf_fma(p, f, vf_splat(1));
 #if LANES == 16
-    return _mm512_maskz_scalef_ps(ok, p, whole); /* p < 2^0.5, so as exact as below */
+    return _mm512_maskz_scalef_ps(ok, p, whole); /* normal numbers: exact */
 #else
     p = (vf)((vu)p + ((vu)vf_round(x) << 23));
     return (vf)(((vi)p & ok) | nan);
