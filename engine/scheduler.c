@@ -162,11 +162,12 @@ static int n_owners(const struct scheduler *s, int32_t page)
     return n;
 }
 
-static void count_work(struct scheduler *s, int start, int n)
+/* A row comes into the step (sign 1), or leaves it (-1). */
+static void account(struct scheduler *s, const struct scheduled *row, int sign)
 {
-    const int sign = n < 0 ? -1 : 1;
-    *(n * sign == 1 ? &s->work.decode_rows : &s->work.prefill_tokens) += n;
-    s->work.pairs += sign * step_cost_pairs(start, n * sign);
+    *(row->n == 1 ? &s->work.decode_rows : &s->work.prefill_tokens) += sign * row->n;
+    s->work.pairs += sign * step_cost_pairs(row->start, row->n);
+    s->budget -= sign * row->n;
 }
 
 static void unplan(struct scheduler *s, struct sequence *seq)
@@ -174,8 +175,7 @@ static void unplan(struct scheduler *s, struct sequence *seq)
     if (seq->row < 0)
         return;
     struct scheduled *row = &s->rows[seq->row];
-    s->budget += row->n;
-    count_work(s, row->start, -row->n);
+    account(s, row, -1);
     row->seq = NULL;
     seq->row = -1;
     for (int i = 0; i < s->n_copies; i++) {
@@ -392,8 +392,7 @@ static void plan_row(struct scheduler *s, struct sequence *seq, int n)
     int start = seq->n_computed;
     seq->row = s->n_rows++;
     s->rows[seq->row] = (struct scheduled){seq, start, n, start + n == seq->n_tokens};
-    s->budget -= n;
-    count_work(s, start, n);
+    account(s, &s->rows[seq->row], 1);
 }
 
 /* Prefill tokens of `seq` from n_computed on that the budget and the target leave */
