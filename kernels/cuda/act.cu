@@ -86,14 +86,8 @@ static unsigned blocks_of(int64_t n)
 cudaError_t cuda_act(cudaStream_t s, enum act_fn fn, void *out, enum dtype type, const float *gate,
                      const float *up, int64_t n)
 {
-    if (type == DTYPE_F32)
-        LAUNCH(act_kernel<float>, blocks_of(n), ACT_THREADS, 0, s)(fn, (float *)out, gate, up, n);
-    else if (type == DTYPE_F16)
-        LAUNCH(act_kernel<__half>, blocks_of(n), ACT_THREADS, 0, s)(fn, (__half *)out, gate, up, n);
-    else if (type == DTYPE_BF16)
-        LAUNCH(act_kernel<__nv_bfloat16>, blocks_of(n), ACT_THREADS, 0, s)
-    (fn, (__nv_bfloat16 *)out, gate, up, n);
-    else return cudaErrorInvalidValue;
+    WITH_FLOAT_TYPE(type, T,
+                    LAUNCH(act_kernel<T>, blocks_of(n), ACT_THREADS, 0, s)(fn, (T *)out, gate, up, n));
     return cudaGetLastError();
 }
 

@@ -152,4 +152,22 @@ INLINE void store_float(__nv_bfloat16 *at, float x)
     *at = __float2bfloat16_rn(x);
 }
 
+/* Runs the statement with T as the C type of a float dtype; of another the calling function returns
+ * cudaErrorInvalidValue. */
+#define WITH_FLOAT_TYPE(dtype, T, ...)                                                             \
+    do {                                                                                           \
+        if ((dtype) == DTYPE_F32) {                                                                \
+            typedef float T;                                                                       \
+            __VA_ARGS__;                                                                           \
+        } else if ((dtype) == DTYPE_F16) {                                                         \
+            typedef __half T;                                                                      \
+            __VA_ARGS__;                                                                           \
+        } else if ((dtype) == DTYPE_BF16) {                                                        \
+            typedef __nv_bfloat16 T;                                                               \
+            __VA_ARGS__;                                                                           \
+        } else {                                                                                   \
+            return cudaErrorInvalidValue;                                                          \
+        }                                                                                          \
+    } while (0)
+
 #endif

@@ -18,13 +18,8 @@ static __global__ void __launch_bounds__(EMBED_THREADS)
 cudaError_t cuda_embed(cudaStream_t s, float *x, const void *table, enum dtype type, int width,
                        const int32_t *ids, int n_rows, float scale)
 {
-    if (type == DTYPE_F32)
-        LAUNCH(embed_kernel<float>, n_rows, EMBED_THREADS, 0, s)
-    (x, (const float *)table, width, ids, scale);
-    else if (type == DTYPE_F16) LAUNCH(embed_kernel<__half>, n_rows, EMBED_THREADS, 0,
-                                       s)(x, (const __half *)table, width, ids, scale);
-    else if (type == DTYPE_BF16) LAUNCH(embed_kernel<__nv_bfloat16>, n_rows, EMBED_THREADS, 0,
-                                        s)(x, (const __nv_bfloat16 *)table, width, ids, scale);
-    else return cudaErrorInvalidValue;
+    WITH_FLOAT_TYPE(type, T,
+                    LAUNCH(embed_kernel<T>, n_rows, EMBED_THREADS, 0,
+                           s)(x, (const T *)table, width, ids, scale));
     return cudaGetLastError();
 }

@@ -1,26 +1,7 @@
-/* Norms: a block a row. LayerNorm takes two passes, so that a large mean cancels nothing. Bound by
- * bytes; the row is read again from the first-level cache. */
+/* Norms: a block a row. Bound by bytes; the row is read again from the first-level cache. */
 #include "kernels.h"
 
-#include "block_sum.cuh"
-
-/* What (x - mean) of the row is multiplied with; *mean is 0 for RMS. */
-INLINE float row_scale(const float *x, int width, struct cuda_norm n, float *mean, float *sums)
-{
-    float sum = 0;
-    *mean = 0;
-    if (n.kind == NORM_LAYER) {
-        for (int i = threadIdx.x; i < width; i += ROW_THREADS)
-            sum += x[i];
-        *mean = block_sum(sum, sums) / width;
-        sum = 0;
-    }
-    for (int i = threadIdx.x; i < width; i += ROW_THREADS) {
-        float v = x[i] - *mean;
-        sum = fmaf(v, v, sum);
-    }
-    return 1 / sqrtf(block_sum(sum, sums) / width + n.eps);
-}
+#include "norm.cuh"
 
 INLINE float normed(float x, float mean, float scale, struct cuda_norm n, int i)
 {
@@ -37,7 +18,7 @@ static __global__ void __launch_bounds__(ROW_THREADS)
     T *to = out + (size_t)blockIdx.x * width;
     float mean = 0, scale = 1;
     if (n.w)
-        scale = row_scale(from, width, n, &mean, sums);
+        scale = norm_scale(from, width, n.kind, n.eps, &mean, sums);
     for (int i = threadIdx.x; i < width; i += ROW_THREADS)
         store_float(to + i, n.w ? normed(from[i], mean, scale, n, i) : from[i]);
 }
@@ -48,7 +29,7 @@ static __global__ void __launch_bounds__(ROW_THREADS)
     SHARED(float, sums, [ROW_WARPS]);
     const float *from = y + (size_t)blockIdx.x * width;
     float *to = x + (size_t)blockIdx.x * width, mean;
-    float scale = row_scale(from, width, n, &mean, sums);
+    float scale = norm_scale(from, width, n.kind, n.eps, &mean, sums);
     for (int i = threadIdx.x; i < width; i += ROW_THREADS)
         to[i] += normed(from[i], mean, scale, n, i);
 }
@@ -60,14 +41,8 @@ cudaError_t cuda_norm(cudaStream_t s, void *out, enum dtype type, const float *x
 {
     if (!n)
         n = &no_norm;
-    if (type == DTYPE_F32)
-        LAUNCH(norm_kernel<float>, n_rows, ROW_THREADS, 0, s)
-    ((float *)out, x, width, *n, rows);
-    else if (type == DTYPE_F16)
-        LAUNCH(norm_kernel<__half>, n_rows, ROW_THREADS, 0, s)((__half *)out, x, width, *n, rows);
-    else if (type == DTYPE_BF16) LAUNCH(norm_kernel<__nv_bfloat16>, n_rows, ROW_THREADS, 0,
-                                        s)((__nv_bfloat16 *)out, x, width, *n, rows);
-    else return cudaErrorInvalidValue;
+    WITH_FLOAT_TYPE(type, T,
+                    LAUNCH(norm_kernel<T>, n_rows, ROW_THREADS, 0, s)((T *)out, x, width, *n, rows));
     return cudaGetLastError();
 }
 

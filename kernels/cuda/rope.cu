@@ -2,8 +2,8 @@
  * head. Bound by bytes: q, k and v are read, q, k and the pages written. */
 #include "kernels.h"
 
-#include "block_sum.cuh"
 #include "kv.cuh"
+#include "norm.cuh"
 
 #include <float.h>
 
@@ -35,42 +35,12 @@ INLINE void store_kv(__nv_bfloat16 *at, float x)
     *at = __float2bfloat16_rn(within(x, 3.3895313892515355e38f)); /* its largest */
 }
 
-INLINE struct head_norm head_norm_of(const float *x, int dim, struct cuda_qk_norm n, const float *w)
+/* Over `width` values: by the whole block, or, sums NULL, by the warp */
+INLINE struct head_norm head_norm_of(const float *x, int width, struct cuda_qk_norm n,
+                                     const float *w, float *sums)
 {
     struct head_norm h = {w, 0, 1};
-    int lane = threadIdx.x % 32;
-    float sum = 0;
-    if (n.kind == NORM_LAYER) {
-        for (int i = lane; i < dim; i += 32)
-            sum += x[i];
-        h.mean = warp_sum(sum) / dim;
-        sum = 0;
-    }
-    for (int i = lane; i < dim; i += 32) {
-        float v = x[i] - h.mean;
-        sum = fmaf(v, v, sum);
-    }
-    h.scale = 1 / sqrtf(warp_sum(sum) / dim + n.eps);
-    return h;
-}
-
-/* The same over `width` values by the whole block */
-INLINE struct head_norm row_norm_of(const float *x, int width, struct cuda_qk_norm n,
-                                    const float *w, float *sums)
-{
-    struct head_norm h = {w, 0, 1};
-    float sum = 0;
-    if (n.kind == NORM_LAYER) {
-        for (int i = threadIdx.x; i < width; i += ROW_THREADS)
-            sum += x[i];
-        h.mean = block_sum(sum, sums) / width;
-        sum = 0;
-    }
-    for (int i = threadIdx.x; i < width; i += ROW_THREADS) {
-        float v = x[i] - h.mean;
-        sum = fmaf(v, v, sum);
-    }
-    h.scale = 1 / sqrtf(block_sum(sum, sums) / width + n.eps);
+    h.scale = norm_scale(x, width, n.kind, n.eps, &h.mean, sums);
     return h;
 }
 
@@ -102,13 +72,13 @@ INLINE void turn_heads(float *x, int n_heads, int dim, struct cuda_qk_norm n, co
     struct head_norm h = {NULL, 0, 1};
     bool all = w && n.span == QK_NORM_ALL;
     if (all)
-        h = row_norm_of(x, n_heads * dim, n, w, sums);
+        h = head_norm_of(x, n_heads * dim, n, w, sums);
     for (int head = threadIdx.x / 32; head < n_heads; head += ROW_WARPS) {
         float *at = x + (size_t)head * dim;
         if (all)
             h.w = w + (size_t)head * dim;
         else if (w)
-            h = head_norm_of(at, dim, n, n.span == QK_NORM_HEAD ? w : w + (size_t)head * dim);
+            h = head_norm_of(at, dim, n, n.span == QK_NORM_HEAD ? w : w + (size_t)head * dim, NULL);
         __syncwarp(); /* what other lanes read for the norm is written now */
         turn_head(at, dim, h, rope, turns);
     }
@@ -163,13 +133,7 @@ cudaError_t cuda_rope_write_kv(cudaStream_t s, const struct cuda_kv *kv, int lay
     struct rope_rows rows = {q, k, v, positions, slots, n_heads};
     n = n ? n : &no_norm;
     rope = rope ? rope : &no_rope;
-    if (kv->dtype == DTYPE_F32)
-        LAUNCH(rope_kernel<float>, n_rows, ROW_THREADS, 0, s)(*kv, layer, *n, *rope, rows);
-    else if (kv->dtype == DTYPE_F16)
-        LAUNCH(rope_kernel<__half>, n_rows, ROW_THREADS, 0, s)(*kv, layer, *n, *rope, rows);
-    else if (kv->dtype == DTYPE_BF16)
-        LAUNCH(rope_kernel<__nv_bfloat16>, n_rows, ROW_THREADS, 0, s)(*kv, layer, *n, *rope, rows);
-    else
-        return cudaErrorInvalidValue;
+    WITH_FLOAT_TYPE(kv->dtype, T,
+                    LAUNCH(rope_kernel<T>, n_rows, ROW_THREADS, 0, s)(*kv, layer, *n, *rope, rows));
     return cudaGetLastError();
 }
