@@ -63,6 +63,10 @@ static const struct setting table[] = {
      "memory of the KV pages: 64MiB, 2GiB; a bare number is GiB (default: what max-num-seqs "
      "sequences of max-model-len can use, at most a quarter of RAM and 3/4 of what the model "
      "leaves)"},
+    {"prefix-cache-memory", SIZE, AT(prefix_cache_memory), 0, 0, NULL, NULL, "SIZE",
+     "KV pages of requests that are over are kept for those that begin alike; while these take "
+     "more than this, new pages replace the ones used longest ago instead of taking memory never "
+     "used before (default: half of --kv-cache-memory)"},
     {"kv-cache-dtype", CHOICE, AT(kv_cache_dtype), 0, 0, "auto", "auto|f16|bf16|f32", NULL,
      "type of K and V; auto: f32 for F32 models, else f16"},
     {"dtype", CHOICE, AT(dtype), 0, 0, "auto", "auto|float32", NULL,

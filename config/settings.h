@@ -30,7 +30,8 @@ struct settings {
     int64_t max_num_batched_tokens;
     int64_t target_itl_ms;
     int64_t block_size;
-    int64_t kv_cache_memory; /* bytes; 0: automatic */
+    int64_t kv_cache_memory;     /* bytes; 0: automatic */
+    int64_t prefix_cache_memory; /* bytes; 0: automatic */
     const char *kv_cache_dtype;
     const char *dtype;
     const char *activation_bits;

@@ -60,7 +60,9 @@ static bool open_backend(struct engine *e, const struct model_file *file, int ma
     const struct engine_config *c = &e->config;
     e->max_pages = (max_len + c->block_size - 1) / c->block_size;
     e->max_logits = c->max_num_seqs;
-    const int auto_bits = e->info.spec.n_experts > 0 ? 16 : 8;
+    e->info.activation_bits = c->activation_bits;
+    if (c->activation_bits == 0)
+        e->info.activation_bits = e->info.spec.n_experts > 0 ? 16 : 8;
     char *cache = NULL;
     if (c->repack_cache && model_file_path(file) &&
         !(cache = repack_cache_path(c->repack_cache, model_file_path(file), err)))
@@ -73,7 +75,7 @@ static bool open_backend(struct engine *e, const struct model_file *file, int ma
         .max_seqs = c->max_num_seqs,
         .max_pages = e->max_pages,
         .max_logits = e->max_logits,
-        .fine_activations = (c->activation_bits ? c->activation_bits : auto_bits) == 16,
+        .fine_activations = e->info.activation_bits == 16,
     };
     e->backend = (c->open_backend ? c->open_backend : backend_cpu_open)(&bc, err);
     free(cache);
@@ -149,6 +151,7 @@ static bool take_kv(struct engine *e, int wanted_len, struct err *err)
         log_info("context: %d tokens, what the KV cache holds; the model allows %d",
                  plan.max_model_len, info->spec.n_ctx_train);
     kv.n_pages = info->n_pages = plan.n_pages;
+    info->max_cached_pages = plan.max_cached_pages;
     info->max_model_len = plan.max_model_len;
     info->kv_bytes = plan.kv_bytes;
     info->kv_bytes_per_token = needs.page / (uint64_t)e->config.block_size;
@@ -216,6 +219,7 @@ static bool open_pages(struct engine *e, struct err *err)
         .max_step_tokens = e->config.max_num_batched_tokens,
         .cost = &e->cost,
         .prefix_caching = e->config.prefix_caching,
+        .max_cached_pages = e->info.max_cached_pages,
     };
     return (e->pool = page_pool_open(e->info.n_pages, err)) &&
            (e->cache = prefix_cache_open(e->pool, sc.block_size, err)) &&

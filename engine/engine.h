@@ -26,8 +26,10 @@ struct engine_config {
     int max_num_seqs;
     int max_num_batched_tokens;
     int block_size;
-    int threads;              /* 0: as many as may run at once */
-    uint64_t kv_cache_memory; /* bytes; 0: the default rule */
+    int threads;                  /* 0: as many as may run at once */
+    uint64_t kv_cache_memory;     /* bytes; 0: the default rule */
+    uint64_t prefix_cache_memory; /* bytes of cached pages that are kept before memory never used is
+                                     taken (scheduler.h); 0: half of the pool */
     enum dtype kv_dtype;
     bool kv_dtype_auto;  /* f32 for F32 models, else f16 */
     int activation_bits; /* of what quantised matrices read: 8 or 16; 0: 16 where there are experts,
@@ -55,7 +57,8 @@ struct engine_info {
     int max_num_seqs, max_num_batched_tokens, block_size;
     enum dtype kv_dtype, weight_dtype; /* weight_dtype: of most weights */
     uint64_t weight_bytes, kv_bytes, activation_bytes, kv_bytes_per_token;
-    int n_pages;
+    int n_pages, max_cached_pages;
+    int activation_bits;
 };
 
 enum finish_reason { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_CANCELLED, FINISH_ERROR };
@@ -136,6 +139,7 @@ struct request *engine_poll(struct engine *);
 struct engine_stats {
     int n_waiting, n_running;
     int pages_total, pages_free, pages_cached, pages_in_use;
+    int pages_touched; /* ever used: those that take memory */
     uint64_t slots_in_use, slots_written;
     uint64_t preemptions, prefix_queried_tokens, prefix_hit_tokens;
     uint64_t prompt_tokens, generated_tokens, steps;

@@ -423,6 +423,7 @@ static void write_stats(struct engine *e)
     out.pages_free = page_pool_n_free(e->pool);
     out.pages_cached = page_pool_n_cached(e->pool);
     out.pages_in_use = page_pool_n_in_use(e->pool);
+    out.pages_touched = page_pool_n_touched(e->pool);
     out.slots_in_use = s.slots_in_use;
     out.slots_written = s.slots_written;
     out.preemptions = s.preemptions;

@@ -12,6 +12,7 @@ struct page {
 
 struct page_pool {
     int n_pages, n_free, n_cached;
+    int n_touched; /* pages from here on were never taken, and lie at the list's end in order */
     int32_t first_free;
     struct page_watcher watcher;
     struct page pages[];
@@ -68,6 +69,11 @@ int page_pool_n_in_use(const struct page_pool *pool)
     return pool->n_pages - pool->n_free - pool->n_cached;
 }
 
+int page_pool_n_touched(const struct page_pool *pool)
+{
+    return pool->n_touched;
+}
+
 static struct page *page_at(struct page_pool *pool, int32_t page)
 {
     CHECK(page >= 0 && page < pool->n_pages);
@@ -84,6 +90,8 @@ int32_t page_pool_take(struct page_pool *pool)
     pool->n_free--;
     p->next_free = NOT_FREE;
     p->refs = 1;
+    if (page >= pool->n_touched)
+        pool->n_touched = page + 1;
     return page;
 }
 
@@ -142,7 +150,7 @@ void page_pool_watch(struct page_pool *pool, struct page_watcher watcher)
 
 void page_pool_check(const struct page_pool *pool)
 {
-    int n_cached = 0, n_free = 0, n_listed = 0;
+    int n_cached = 0, n_free = 0, n_listed = 0, n_fresh = 0;
     for (int32_t i = 0; i < pool->n_pages; i++) {
         const struct page *p = &pool->pages[i];
         CHECK(p->refs >= 0);
@@ -150,8 +158,11 @@ void page_pool_check(const struct page_pool *pool)
         n_free += p->refs == 0 && !p->known;
         CHECK((p->next_free == NOT_FREE) == (p->refs > 0 || p->known));
     }
-    for (int32_t i = pool->first_free; i != END_OF_LIST; i = pool->pages[i].next_free)
+    for (int32_t i = pool->first_free; i != END_OF_LIST; i = pool->pages[i].next_free) {
         CHECK(++n_listed <= pool->n_pages);
+        CHECK(i >= pool->n_touched ? i == pool->n_touched + n_fresh++ : n_fresh == 0);
+    }
+    CHECK(pool->n_touched + n_fresh == pool->n_pages);
     CHECK(n_listed == n_free);
     CHECK(n_free == pool->n_free);
     CHECK(n_cached == pool->n_cached);

@@ -5,7 +5,8 @@
  * goes, a page that the prefix cache holds becomes `cached` (the cache keeps the LRU order
  * and gives it back when the pool runs dry), any other becomes free.
  * Promise 3: free + cached + in use = total after any history.
- * take, ref and unref are O(1); the page freed last is taken first.
+ * take, ref and unref are O(1); the page freed last is taken first, and pages that were never
+ * taken come last: memory that nobody has touched stays so while there is other.
  * Owned and called by the engine thread only. No allocation after page_pool_open. */
 #ifndef TOKEND_PAGE_POOL_H
 #define TOKEND_PAGE_POOL_H
@@ -23,6 +24,8 @@ int page_pool_total(const struct page_pool *);
 int page_pool_n_free(const struct page_pool *);
 int page_pool_n_cached(const struct page_pool *);
 int page_pool_n_in_use(const struct page_pool *);
+/* Pages that were ever taken, which only grows: those that a device's memory really holds. */
+int page_pool_n_touched(const struct page_pool *);
 
 /* A free page with one reference, or -1 when none is free (cached pages are not free). */
 int32_t page_pool_take(struct page_pool *);

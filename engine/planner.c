@@ -102,6 +102,8 @@ bool planner_pool(const struct engine_config *c, int wanted_len, const struct me
     *out = (struct memory_plan){
         .max_model_len = n < need ? (int)(n * block) : wanted_len,
         .n_pages = (int)n,
+        .max_cached_pages =
+            (int)(c->prefix_cache_memory ? smaller(c->prefix_cache_memory / m->page, n) : n / 2),
         .kv_bytes = n * m->page,
     };
     return true;

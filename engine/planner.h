@@ -14,6 +14,7 @@ struct memory_needs {
 struct memory_plan {
     int max_model_len; /* below what was wanted where the pool holds no more */
     int n_pages;
+    int max_cached_pages; /* of prefix_cache_memory, see scheduler.h */
     uint64_t kv_bytes;
 };
 
@@ -23,8 +24,9 @@ bool planner_context(const struct engine_config *, const struct model_spec *, in
 
 /* The pool's budget is kv_cache_memory; or what max_num_seqs contexts can use, at most a quarter
  * of the machine and three quarters of what the model leaves (the process has more than the
- * model). An explicit pool or context that does not fit beside the model is refused, and so is a
- * model that fills the machine: the message has the numbers and what would fit. */
+ * model). Of it the prefix cache has prefix_cache_memory, or a half. An explicit pool or context
+ * that does not fit beside the model is refused, and so is a model that fills the machine: the
+ * message has the numbers and what would fit. */
 bool planner_pool(const struct engine_config *, int wanted_len, const struct memory_needs *,
                   struct memory_plan *out, struct err *e);
 

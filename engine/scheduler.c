@@ -216,12 +216,23 @@ static bool preempt_below(struct scheduler *s, const struct sequence *needer)
     return false;
 }
 
+/* Whether a cached page is to be given up before the pool's next page is taken: there is none, or
+ * it was never used while enough are cached. */
+static bool should_reclaim(const struct scheduler *s)
+{
+    const struct page_pool *p = s->pool;
+    const int n_cached = page_pool_n_cached(p);
+    if (page_pool_n_free(p) == 0)
+        return true;
+    return n_cached > s->cfg.max_cached_pages &&
+           page_pool_n_touched(p) == page_pool_n_in_use(p) + n_cached;
+}
+
 static int32_t take_unused_page(struct scheduler *s)
 {
-    int32_t page = page_pool_take(s->pool);
-    if (page < 0 && prefix_cache_reclaim(s->cache))
-        page = page_pool_take(s->pool);
-    return page;
+    if (should_reclaim(s))
+        prefix_cache_reclaim(s->cache);
+    return page_pool_take(s->pool);
 }
 
 /* A page that nobody uses, or that somebody below `needer` has to give up; -1: none. */

@@ -23,7 +23,9 @@
  * one that was preempted comes back when all its known tokens fit. The cache is consulted
  * again before each chunk. A sequence whose next page another sequence computes in this step
  * (equal tokens, parent, key) waits for that page instead of computing it too.
- * Out of pages: reclaim cached pages, then preempt the lowest-priority, youngest running
+ * Pages are taken where memory is touched already: free ones that were used before; then, while
+ * more than max_cached_pages are cached, the cached one used longest ago; then one never used.
+ * Out of these: reclaim cached pages, then preempt the lowest-priority, youngest running
  * sequence below the one in need: it drops its pages and returns to the head of the queue, to
  * recompute. (Swapping to host memory will be decided at the same place.) One without anybody
  * below it computes what it has pages for, or waits. The first of the running sequences, by
@@ -43,6 +45,7 @@ struct scheduler_config {
     int max_seqs;        /* sequences running at once */
     int max_step_tokens; /* token budget of a step, >= max_seqs */
     bool prefix_caching;
+    int max_cached_pages;         /* cached pages that are kept before pages never used are taken */
     const struct step_cost *cost; /* read at every step; NULL: targets are ignored */
 };
 enum { LEAST_PREFILL = 16 }; /* tokens of prefill that a step takes whatever the target */

@@ -68,8 +68,8 @@ static struct call *call_new(struct api *api, struct http_request *http)
     return c;
 }
 
-void call_start(struct api *api, struct http_request *http, int n_sequences,
-                bool (*run)(struct call *), void (*done)(struct call *))
+struct call *call_start(struct api *api, struct http_request *http, int n_sequences,
+                        bool (*run)(struct call *), void (*done)(struct call *))
 {
     struct api_error e = {0};
     size_t n;
@@ -80,7 +80,7 @@ void call_start(struct api *api, struct http_request *http, int n_sequences,
     if (!c) {
         api_fail_memory(&e);
         api_error_reply(http, &e);
-        return;
+        return NULL;
     }
     c->run = run;
     c->done = done;
@@ -89,6 +89,7 @@ void call_start(struct api *api, struct http_request *http, int n_sequences,
     http_set_user(http, c, on_client_done);
     if (uv_queue_work(api->loop, &c->work, on_work, on_worked) != 0)
         abort(); /* only for a NULL callback */
+    return c;
 }
 
 /* Far more than the bytes of any prompt that fits, JSON's own included. */

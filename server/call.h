@@ -22,13 +22,14 @@ struct call {
     void (*done)(struct call *); /* loop; http is not NULL, run succeeded */
     struct api_error error;
     struct gen_input input; /* of the generating routes */
+    double target_itl;      /* of their headers, seconds; loop thread */
     int n_sequences;        /* what it holds of api.n_sequences, until it frees itself */
     struct buf reply;       /* of the others: JSON text */
 };
 
-/* n_sequences: what it counts as in the queue meanwhile. */
-void call_start(struct api *, struct http_request *, int n_sequences, bool (*run)(struct call *),
-                void (*done)(struct call *));
+/* n_sequences: what it counts as in the queue meanwhile. NULL: it was refused. */
+struct call *call_start(struct api *, struct http_request *, int n_sequences,
+                        bool (*run)(struct call *), void (*done)(struct call *));
 /* One that makes `reply` of a text and counts for nothing in the queue; it is refused only while
  * the model loads, and (413) when the body is longer than anything that fits the context. */
 void call_start_text(struct api *, struct http_request *, bool (*run)(struct call *));

@@ -30,9 +30,9 @@ struct number_list {
 };
 
 struct bench_options {
-    const char *model, *svg, *kv_cache_dtype, *dtype, *quantization;
+    const char *model, *svg, *kv_cache_dtype, *dtype, *quantization, *activation_bits;
     struct number_list threads, prompt, generate, depth, batch;
-    int64_t repeat, activation_bits;
+    int64_t repeat;
     bool json, help, own_depths, shared_depth;
 };
 
@@ -60,8 +60,8 @@ static const char help_text[] =
     "  --depth LIST      tokens that are in the cache before (0)\n"
     "  --batch LIST      requests that run together (1)\n"
     "  --shared-depth    the requests of a batch have these tokens in common, and so their pages\n"
-    "  --activation-bits N  8 or 16; 0: as serve decides (0)\n"
-    "  --kv-cache-dtype, --dtype, --quantization  as of serve (auto, auto, none)\n"
+    "  --kv-cache-dtype, --dtype, --quantization, --activation-bits  as of serve (auto, auto,\n"
+    "                    none, auto)\n"
     "  --repeat N        samples of each test (3)\n"
     "  --json            one JSON object a line and sample, instead of the table\n"
     "  --svg FILE        also a picture. Not every combination is measured then, but each depth\n"
@@ -110,7 +110,7 @@ static bool parse_flag(struct bench_options *o, int argc, char **argv, int *i, s
         {"--depth", &o->depth, NULL, NULL, 0, 1 << 24},
         {"--batch", &o->batch, NULL, NULL, 1, MAX_BATCH},
         {"--repeat", NULL, &o->repeat, NULL, 1, 1000},
-        {"--activation-bits", NULL, &o->activation_bits, NULL, 0, 16},
+        {"--activation-bits", NULL, NULL, &o->activation_bits, 0, 0},
         {"--kv-cache-dtype", NULL, NULL, &o->kv_cache_dtype, 0, 0},
         {"--dtype", NULL, NULL, &o->dtype, 0, 0},
         {"--quantization", NULL, NULL, &o->quantization, 0, 0},
@@ -169,6 +169,7 @@ static bool parse_options(struct bench_options *o, int argc, char **argv, struct
         .kv_cache_dtype = "auto",
         .dtype = "auto",
         .quantization = "none",
+        .activation_bits = "auto",
     };
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--json") == 0) {
@@ -408,7 +409,6 @@ static struct engine_config config_of(const struct bench_options *o, int threads
         .max_num_batched_tokens = batch * 17 > step ? batch * 17 : step,
         .block_size = 16,
         .threads = threads,
-        .activation_bits = (int)o->activation_bits,
         .prefix_caching = true,
     };
 }
@@ -441,7 +441,8 @@ static bool run_with_threads(const struct bench_options *o, const struct model_f
                       .repeat = (int)o->repeat,
                       .results = results};
     sem_init(&b.news, 0, 0);
-    bool ok = engine_config_types(&c, o->kv_cache_dtype, o->dtype, o->quantization, e) &&
+    bool ok = engine_config_types(&c, o->kv_cache_dtype, o->dtype, o->quantization,
+                                  o->activation_bits, e) &&
               ((b.engine = engine_open(&c, m, wake, &b, e)) || explain(e, &c));
     if (ok)
         name_backend(results, engine_get_info(b.engine)->backend, o->threads.n == 1);
@@ -507,7 +508,7 @@ int cmd_bench(int argc, char **argv)
     struct bench_options o;
     struct err e;
     if (!parse_options(&o, argc, argv, &e)) {
-        fprintf(stderr, "tokend bench: %s\n", e.msg);
+        output_error("bench", "%s", e.msg);
         return 2;
     }
     if (o.help) {
@@ -516,6 +517,6 @@ int cmd_bench(int argc, char **argv)
     }
     if (run(&o, &e))
         return 0;
-    fprintf(stderr, "tokend bench: %s\n", e.msg);
+    output_error("bench", "%s", e.msg);
     return 1;
 }

@@ -3,6 +3,7 @@
 
 #include "inspect.h"
 #include "log.h"
+#include "output.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +15,10 @@ static const char usage_text[] =
     "answer, licence; and warns of known traps. Reads headers only.\n"
     "\n"
     "  MODEL    a GGUF file, a Hugging Face directory, or a hub name in the local cache\n"
-    "  --json   one JSON object\n";
+    "  --json   one JSON object\n"
+    "\n"
+    "The exit status is 1 where the server could not load it (\"supported\": false, with the\n"
+    "problem).\n";
 
 int cmd_inspect(int argc, char **argv)
 {
@@ -29,22 +33,23 @@ int cmd_inspect(int argc, char **argv)
         if (!strcmp(argv[i], "--json"))
             json = true;
         else if (argv[i][0] == '-' || path) {
-            fprintf(stderr, "tokend inspect: %s: unexpected; see tokend inspect --help\n", argv[i]);
+            output_error("inspect", "%s: unexpected; see tokend inspect --help", argv[i]);
             return 2;
         } else
             path = argv[i];
     }
     if (!path) {
-        fprintf(stderr, "tokend inspect: expected a MODEL; see tokend inspect --help\n");
+        output_error("inspect", "expected a MODEL; see tokend inspect --help");
         return 2;
     }
     log_setup(LOG_WARN, LOG_TEXT); /* what readers of files find strange */
     struct model_file *file = model_file_open(path, &e);
     if (!file) {
-        fprintf(stderr, "tokend inspect: %s\n", e.msg);
+        output_error("inspect", "%s", e.msg);
         return 1;
     }
     json_t *all = inspect_model(file, path);
+    const bool supported = json_is_true(json_object_get(all, "supported"));
     if (json) {
         json_dumpf(all, stdout, JSON_INDENT(2));
         putchar('\n');
@@ -52,5 +57,5 @@ int cmd_inspect(int argc, char **argv)
         inspect_print(all);
     json_decref(all);
     model_file_close(file);
-    return 0;
+    return supported ? 0 : 1;
 }

@@ -269,7 +269,7 @@ int cmd_render(int argc, char **argv)
     struct err e;
     read_clock(&in);
     if (!parse_options(&o, argc, argv, &e) || (o.now && !parse_time(o.now, &in, &e))) {
-        fprintf(stderr, "tokend render: %s; see tokend render --help\n", e.msg);
+        output_error("render", "%s; see tokend render --help", e.msg);
         return 2;
     }
     if (o.help) {
@@ -278,6 +278,6 @@ int cmd_render(int argc, char **argv)
     }
     if (run(&o, &in, &e))
         return 0;
-    fprintf(stderr, "tokend render: %s\n", e.msg);
+    output_error("render", "%s", e.msg);
     return 1;
 }

@@ -132,13 +132,13 @@ static int encode_lines(const struct tokenizer *t, const struct options *o)
             status = 1;
         }
         if (!output_flush(&e)) {
-            fprintf(stderr, "tokend tokenize: %s\n", e.msg);
+            output_error("tokenize", "%s", e.msg);
             status = 1;
             break;
         }
     }
     if (ferror(stdin)) {
-        fprintf(stderr, "tokend tokenize: standard input cannot be read: %s\n", strerror(errno));
+        output_error("tokenize", "standard input cannot be read: %s", strerror(errno));
         status = 1;
     }
     free(line);
@@ -162,7 +162,7 @@ int cmd_tokenize(int argc, char **argv)
     struct options o;
     struct err e = {0};
     if (!read_options(argc, argv, &o, &e)) {
-        fprintf(stderr, "tokend tokenize: %s; see tokend tokenize --help\n", e.msg);
+        output_error("tokenize", "%s; see tokend tokenize --help", e.msg);
         return 2;
     }
     if (o.help) {
@@ -171,7 +171,7 @@ int cmd_tokenize(int argc, char **argv)
     }
     struct tokenizer *t = open_named(&o, &e);
     if (!t) {
-        fprintf(stderr, "tokend tokenize: %s\n", e.msg);
+        output_error("tokenize", "%s", e.msg);
         return 1;
     }
     int status = encode_lines(t, &o);

@@ -110,8 +110,8 @@ static void start(struct call *c)
     struct api_error e = {0};
     c->api->n_sequences -= c->n_sequences;
     c->n_sequences = 0;
-    if (read_target(c->http, &c->input.params.target_itl, &e) &&
-        api_has_room(c->api, (int64_t)c->input.prompts.n * c->input.params.n, &e))
+    c->input.params.target_itl = c->target_itl;
+    if (api_has_room(c->api, (int64_t)c->input.prompts.n * c->input.params.n, &e))
         generation_start(c->api, c->http, &c->input, c->t_arrival);
     else
         api_error_reply(c->http, &e);
@@ -122,10 +122,13 @@ static void handle(struct api *api, struct http_request *http, bool (*work)(stru
 {
     struct api_error e = {0};
     double target;
-    if (api_healthy(api, &e) && api_has_room(api, 1, &e) && read_target(http, &target, &e))
-        call_start(api, http, 1, work, start);
-    else
+    if (!api_healthy(api, &e) || !api_has_room(api, 1, &e) || !read_target(http, &target, &e)) {
         api_error_reply(http, &e);
+        return;
+    }
+    struct call *c = call_start(api, http, 1, work, start);
+    if (c)
+        c->target_itl = target;
 }
 
 void completions_handle(struct http_request *http, void *api)

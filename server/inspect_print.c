@@ -1,21 +1,15 @@
 #include "inspect.h"
 #include "loaded_model.h"
+#include "output.h"
 
 #include <stdio.h>
 #include <string.h>
 
 static void print_value(const json_t *v);
 
-/* Control characters would talk to the terminal: they are shown as \xNN. The text is UTF-8. */
 static void print_text(const char *s)
 {
-    for (const unsigned char *c = (const unsigned char *)s; *c; c++) {
-        const bool c1 = c[0] == 0xC2 && c[1] >= 0x80 && c[1] < 0xA0; /* U+0080 to U+009F */
-        if (c1 || *c < 0x20 || *c == 0x7F)
-            printf("\\x%02x", c1 ? *++c : *c);
-        else
-            putchar(*c);
-    }
+    output_text(stdout, s);
 }
 
 static void print_object(const json_t *o)

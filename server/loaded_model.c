@@ -21,18 +21,12 @@ const char *format_bytes(uint64_t bytes, char buf[32])
     return buf;
 }
 
-/* What a template raises may be meant, for conversations of another kind. */
-static bool is_meant(const struct err *why)
-{
-    return why->code == ERR_INVALID && strncmp(why->msg, "line ", 5) != 0;
-}
-
 static bool try_named_template(const struct loaded_model *m, const char *path, struct err *e)
 {
     struct err why = {0};
     if (template_answers(m->template, &m->texts, &why))
         return true;
-    if (!is_meant(&why)) {
+    if (!template_raised(&why)) { /* which may be meant, for conversations of another kind */
         *e = why;
         return err_prefix(e, "--chat-template: %s fails for a plain message", path);
     }
@@ -132,9 +126,15 @@ static enum dtype type_of(const char *name)
     return t;
 }
 
-bool engine_config_types(struct engine_config *c, const char *kv_cache_dtype, const char *dtype,
-                         const char *quantization, struct err *e)
+static int bits_of(const char *text)
 {
+    return strcmp(text, "8") == 0 ? 8 : strcmp(text, "16") == 0 ? 16 : 0;
+}
+
+bool engine_config_types(struct engine_config *c, const char *kv_cache_dtype, const char *dtype,
+                         const char *quantization, const char *activation_bits, struct err *e)
+{
+    c->activation_bits = bits_of(activation_bits);
     c->kv_dtype_auto = strcmp(kv_cache_dtype, "auto") == 0;
     c->kv_dtype = type_of(kv_cache_dtype);
     c->widen = strcmp(dtype, "float32") == 0;
@@ -143,11 +143,6 @@ bool engine_config_types(struct engine_config *c, const char *kv_cache_dtype, co
     return !(c->widen && c->quantise) ||
            err_set(e, ERR_INVALID, "--dtype %s and --quantization %s exclude each other", dtype,
                    quantization);
-}
-
-static int bits_of(const char *text)
-{
-    return strcmp(text, "8") == 0 ? 8 : strcmp(text, "16") == 0 ? 16 : 0;
 }
 
 static void add_bytes(void *arg, const char *type, uint64_t bytes)
@@ -184,11 +179,12 @@ bool loaded_model_open(struct loaded_model *m, const struct settings *s, void (*
         .block_size = (int)s->block_size,
         .threads = (int)s->threads,
         .kv_cache_memory = (uint64_t)s->kv_cache_memory,
-        .activation_bits = bits_of(s->activation_bits),
+        .prefix_cache_memory = (uint64_t)s->prefix_cache_memory,
         .prefix_caching = s->enable_prefix_caching,
         .repack_cache = s->repack_cache,
     };
-    if (!engine_config_types(&config, s->kv_cache_dtype, s->dtype, s->quantization, e))
+    if (!engine_config_types(&config, s->kv_cache_dtype, s->dtype, s->quantization,
+                             s->activation_bits, e))
         return false;
     struct model_file *file = model_file_open(s->model, e);
     if (!file)
@@ -214,10 +210,12 @@ void loaded_model_log(const struct loaded_model *m)
              "vocabulary %d), on %s",
              spec->name, spec->architecture, (double)spec->n_params / 1e6, spec->n_layers,
              spec->n_embd, spec->n_heads, spec->n_kv_heads, spec->n_vocab, info->backend);
-    log_info("memory: weights %s (mostly %s), KV pages %s (%s a token, %s), activations %s",
+    log_info("memory: weights %s (mostly %s), KV pages %s (%s a token, %s), activations %s (%d "
+             "bits where weights are quantised)",
              format_bytes(info->weight_bytes, a), dtype_info(info->weight_dtype)->name,
              format_bytes(info->kv_bytes, b), format_bytes(info->kv_bytes_per_token, c),
-             dtype_info(info->kv_dtype)->name, format_bytes(info->activation_bytes, d));
+             dtype_info(info->kv_dtype)->name, format_bytes(info->activation_bytes, d),
+             info->activation_bits);
     log_info("fits: %lld tokens in %d pages of %d: %.1f sequences of %d tokens, "
              "or %d at once (--max-num-seqs) of %lld",
              tokens, info->n_pages, info->block_size, (double)tokens / info->max_model_len,

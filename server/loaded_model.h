@@ -27,7 +27,7 @@ void loaded_model_free(struct loaded_model *);
 
 /* Fills the types of *c by the settings of these names; false and *e: they exclude each other. */
 bool engine_config_types(struct engine_config *c, const char *kv_cache_dtype, const char *dtype,
-                         const char *quantization, struct err *e);
+                         const char *quantization, const char *activation_bits, struct err *e);
 
 /* "98.4 MiB", in buf. */
 const char *format_bytes(uint64_t bytes, char buf[32]);

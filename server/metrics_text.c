@@ -57,6 +57,8 @@ static void format_pages(const struct writer *w, const struct metrics_view *v)
     buf_addf(w->out, "tokend:pages{%s,state=\"free\"} %d\n", w->labels, s->pages_free);
     buf_addf(w->out, "tokend:pages{%s,state=\"cached\"} %d\n", w->labels, s->pages_cached);
     buf_addf(w->out, "tokend:pages{%s,state=\"in_use\"} %d\n", w->labels, s->pages_in_use);
+    gauge(w, "tokend:pages_touched", s->pages_touched,
+          "KV pages that were ever used: those that take memory.");
     gauge(w, "tokend:kv_waste_ratio",
           s->slots_in_use ? (double)(s->slots_in_use - s->slots_written) / (double)s->slots_in_use
                           : 0,

@@ -262,23 +262,75 @@ static json_t *make_context(const struct text_model *m, const json_t *body, bool
     return context;
 }
 
-static bool render(const struct text_model *m, const json_t *context, struct rendered *out,
-                   struct api_error *e)
+static bool render_with(const struct template *t, const json_t *context, struct rendered *out,
+                        struct err *err)
 {
     static const char *const trusted[] = {"bos_token", "eos_token", "unk_token", "pad_token", NULL};
-    const bool tools = json_is_array(json_object_get(context, "tools"));
-    const struct template *t = tools && m->tool_template ? m->tool_template : m->template;
     time_t now = time(NULL);
     struct tm tm;
     localtime_r(&now, &tm);
-    struct template_input in = {
+    const struct template_input in = {
         .context = context, .trusted = trusted, .now = now, .utc_offset = (int)tm.tm_gmtoff};
+    return template_render(t, &in, out, err);
+}
+
+/* One that no template has reason to fail for: texts of the three usual roles, no variables of the
+ * client's. */
+static bool is_plain(const json_t *context, const json_t *body)
+{
+    const json_t *message;
+    size_t i;
+    if (field(body, "chat_template_kwargs") || field(body, "reasoning_effort"))
+        return false;
+    json_array_foreach(json_object_get(context, "messages"), i, message)
+    {
+        const char *role = json_string_value(json_object_get(message, "role"));
+        if (json_object_size(message) != 2 ||
+            !json_string_value(json_object_get(message, "content")) || !role ||
+            (strcmp(role, "system") && strcmp(role, "user") && strcmp(role, "assistant")))
+            return false;
+    }
+    return true;
+}
+
+/* Whether it fails for a plain message, too. */
+static bool always_fails(const struct text_model *m, const struct template *t)
+{
+    struct rendered out = {0};
+    struct err err = {0};
+    json_t *context =
+        json_pack("{s:[{s:s, s:s}], s:n, s:n, s:b}", "messages", "role", "user", "content", "Hello",
+                  "tools", "documents", "add_generation_prompt", 1);
+    set_special_texts(context, m);
+    const bool fails = context && !render_with(t, context, &out, &err) && err.code == ERR_INVALID &&
+                       !template_raised(&err);
+    rendered_free(&out);
+    json_decref(context);
+    return fails;
+}
+
+/* What a template raises is about the request, and so is what exceeds its limits; another failure
+ * is the operator's matter, unless the request has what the template may not know. */
+static bool is_templates_fault(const struct text_model *m, const struct template *t,
+                               const json_t *context, const json_t *body, const struct err *why)
+{
+    return why->code == ERR_INVALID && !template_raised(why) &&
+           (is_plain(context, body) || always_fails(m, t));
+}
+
+static bool render(const struct text_model *m, const json_t *context, const json_t *body,
+                   struct rendered *out, struct api_error *e)
+{
+    const bool tools = json_is_array(json_object_get(context, "tools"));
+    const struct template *t = tools && m->tool_template ? m->tool_template : m->template;
     struct err err;
-    if (template_render(t, &in, out, &err))
+    if (render_with(t, context, out, &err))
         return true;
+    const bool fault = is_templates_fault(m, t, context, body, &err);
     template_name_line(out, &err);
     err_prefix(&err, "the chat template failed");
-    return api_fail_err(e, "messages", &err);
+    return fault ? api_fail(e, 500, "chat_template_error", NULL, "%s", err.msg)
+                 : api_fail_err(e, "messages", &err);
 }
 
 static bool encode_rendered(const struct text_model *m, const struct rendered *r, bool special,
@@ -310,7 +362,7 @@ bool prompt_render_chat(const struct text_model *m, const json_t *body, struct r
     if (!context)
         return false;
     struct err err;
-    bool ok = render(m, context, out, e);
+    bool ok = render(m, context, body, out, e);
     if (ok && go_on && !template_cut_after(out, json_object_get(context, "messages"), &err))
         ok = api_fail_err(e, "continue_final_message", &err);
     json_decref(context);

@@ -212,7 +212,7 @@ size_t detokenizer_flush(struct detokenizer *d, char *out)
 }
 struct template
 {
-    int unused;
+    bool broken; /* for every conversation */
 };
 bool template_render(const struct template *t, const struct template_input *in,
                      struct rendered *out, struct err *e)
@@ -222,6 +222,8 @@ bool template_render(const struct template *t, const struct template_input *in,
     out->error_line = strcmp(text, "raise") == 0 ? 7 : 0;
     if (out->error_line)
         return err_set(e, ERR_INVALID, "roles must alternate");
+    if (t->broken || strcmp(text, "break") == 0)
+        return err_set(e, ERR_INVALID, "line 3: 'x' is undefined");
     const char *effort = json_string_value(json_object_get(in->context, "reasoning_effort"));
     buf_add_str(&out->text, text);
     if (effort)
@@ -315,6 +317,7 @@ static int setup(void **state)
         .info = {.max_model_len = 100, .max_num_seqs = 2, .backend = "fake", .block_size = 16}};
     engine.info.spec.n_vocab = N_VOCAB;
     tokenizer = (struct tokenizer){0};
+    template = (struct template){0};
     struct api_config c = {
         .model_names = names, .created = 1, .max_queue_len = 100, .stall_limit_s = 60};
     uv_loop_init(&loop);

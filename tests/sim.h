@@ -20,6 +20,7 @@ enum { SIM_POISON = 0xDEAD, SIM_VOCAB = 3 };
 struct sim_config {
     int n_pages, block_size, max_seqs, max_step_tokens;
     bool no_prefix_caching, collide;
+    int max_cached_pages; /* 0: all */
     const struct step_cost *cost;
 };
 
@@ -41,8 +42,14 @@ static inline struct sim *sim_open(struct sim_config cfg)
     m->cache = prefix_cache_open(m->pool, cfg.block_size, NULL);
     if (cfg.collide)
         prefix_cache_mask_hash(m->cache, 0);
-    struct scheduler_config sc = {cfg.block_size, cfg.max_seqs, cfg.max_step_tokens,
-                                  !cfg.no_prefix_caching, cfg.cost};
+    const struct scheduler_config sc = {
+        .block_size = cfg.block_size,
+        .max_seqs = cfg.max_seqs,
+        .max_step_tokens = cfg.max_step_tokens,
+        .prefix_caching = !cfg.no_prefix_caching,
+        .max_cached_pages = cfg.max_cached_pages ? cfg.max_cached_pages : cfg.n_pages,
+        .cost = cfg.cost,
+    };
     m->sched = scheduler_open(&sc, m->pool, m->cache, NULL);
     assert_non_null(m->sched);
     size_t n = (size_t)cfg.n_pages * (size_t)cfg.block_size;

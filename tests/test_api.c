@@ -238,6 +238,27 @@ static void a_template_is_applied_and_may_refuse(void **state)
     assert_error(posted(apply_template_handle, "{}"), 400, "unsupported_parameter");
 }
 
+#define SAID(content, more)                                                                        \
+    "{\"messages\":[{\"role\":\"user\",\"content\":\"" content "\"" more "}]}"
+
+static void a_fault_of_the_template_is_the_servers_unless_the_request_caused_it(void **state)
+{
+    struct http_request *h = posted(apply_template_handle, SAID("break", ""));
+    assert_contains(h->out.data, "the chat template failed: line 3: 'x' is undefined");
+    assert_error(h, 500, "chat_template_error");
+    assert_error(posted(chat_handle, SAID("break", "")), 500, "chat_template_error");
+    /* what is unusual about a request may be what the template does not expect */
+    assert_error(posted(apply_template_handle, SAID("break", ",\"name\":\"joe\"")), 400,
+                 "invalid_value");
+    assert_error(posted(apply_template_handle,
+                        "{\"messages\":[{\"role\":\"user\",\"content\":\"break\"}],"
+                        "\"chat_template_kwargs\":{\"a\":1}}"),
+                 400, "invalid_value");
+    template.broken = true;
+    assert_error(posted(apply_template_handle, SAID("hi", ",\"name\":\"joe\"")), 500,
+                 "chat_template_error");
+}
+
 static void the_model_list_tells_the_serving_limit_three_ways(void **state)
 {
     struct http_request *h = post(models_list_handle, "");
@@ -361,6 +382,7 @@ int main(void)
         with_api(reasoning_effort_is_a_variable_of_the_template),
         with_api(a_final_message_is_continued_only_instead_of_a_new_one),
         with_api(a_template_is_applied_and_may_refuse),
+        with_api(a_fault_of_the_template_is_the_servers_unless_the_request_caused_it),
         with_api(the_model_list_tells_the_serving_limit_three_ways),
         with_api(each_served_name_has_its_entry_and_no_other),
         with_api(texts_longer_than_any_that_fits_are_refused),

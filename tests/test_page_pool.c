@@ -11,6 +11,7 @@ enum { N_PAGES = 37, N_OPERATIONS = 200000 };
 struct model {
     int refs[N_PAGES];
     bool known[N_PAGES];
+    int n_touched;
     int n_unused, n_used; /* calls of the watcher */
 };
 
@@ -41,16 +42,20 @@ static void counts_equal(const struct page_pool *pool, const struct model *m)
     assert_int_equal(page_pool_n_free(pool), n_free);
     assert_int_equal(page_pool_n_cached(pool), n_cached);
     assert_int_equal(page_pool_n_in_use(pool), n_in_use);
+    assert_int_equal(page_pool_n_touched(pool), m->n_touched);
     page_pool_check(pool);
 }
 
 static void take(struct page_pool *pool, struct model *m)
 {
     int n_free = page_pool_n_free(pool);
+    const bool fresh = n_free > 0 && n_free == N_PAGES - m->n_touched;
     int32_t page = page_pool_take(pool);
     assert_int_equal(page < 0, n_free == 0);
     if (page < 0)
         return;
+    assert_int_equal(page >= m->n_touched, fresh); /* only where no used one is free */
+    m->n_touched += fresh;
     assert_true(m->refs[page] == 0 && !m->known[page]);
     m->refs[page] = 1;
 }

@@ -54,6 +54,19 @@ static void the_default_pool_is_at_most_a_quarter_of_the_machine(void **state)
     assert_int_equal(p.max_model_len, 1024);
 }
 
+static void the_prefix_cache_has_half_of_the_pool_or_what_it_is_given(void **state)
+{
+    struct engine_config c = usual;
+    c.kv_cache_memory = 101 * MiB;
+    assert_int_equal(planned(&c, 1024, machine(8000, 100, 100)).max_cached_pages, 50);
+    c.prefix_cache_memory = 20 * MiB + 1;
+    assert_int_equal(planned(&c, 1024, machine(8000, 100, 100)).max_cached_pages, 20);
+    c.prefix_cache_memory = 1;
+    assert_int_equal(planned(&c, 1024, machine(8000, 100, 100)).max_cached_pages, 0);
+    c.prefix_cache_memory = UINT64_MAX;
+    assert_int_equal(planned(&c, 1024, machine(8000, 100, 100)).max_cached_pages, 101);
+}
+
 static void the_default_pool_fits_beside_the_model(void **state)
 {
     assert_int_equal(planned(&usual, 1024, machine(8000, 6000, 1000)).n_pages, 750);
@@ -130,6 +143,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_default_pool_holds_what_the_sequences_can_use),
         cmocka_unit_test(the_default_pool_is_at_most_a_quarter_of_the_machine),
+        cmocka_unit_test(the_prefix_cache_has_half_of_the_pool_or_what_it_is_given),
         cmocka_unit_test(the_default_pool_fits_beside_the_model),
         cmocka_unit_test(a_model_that_fills_the_machine_is_refused),
         cmocka_unit_test(a_pool_that_does_not_fit_beside_the_model_is_refused_with_what_fits),

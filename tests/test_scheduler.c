@@ -23,6 +23,68 @@ static void run_until_complete(struct sim *m, struct sequence **seqs, int n)
 
 /* --- the prefix cache --- */
 
+/* One after the other, none alike: each leaves three full pages of 50 tokens. */
+static void run_unlike(struct sim *m, int n)
+{
+    for (int i = 0; i < n; i++) {
+        struct sequence *seq = sim_arrive(m, 0, 49, 1);
+        run_until_complete(m, &seq, 1);
+        sim_end(m, seq);
+        sim_check(m);
+    }
+}
+
+static void pages_never_used_are_taken_only_while_the_cache_may_grow(void **state)
+{
+    struct sim_config cfg = roomy;
+    cfg.max_cached_pages = 12;
+    struct sim *m = sim_open(cfg);
+    run_unlike(m, 20);
+    /* the one that runs adds its pages to those cached */
+    assert_int_equal(page_pool_n_touched(m->pool), 12 + 4);
+    assert_in_range(page_pool_n_cached(m->pool), 12, 12 + 3);
+    sim_close(m);
+    cfg.max_cached_pages = 0;
+    m = sim_open(cfg);
+    run_unlike(m, 20);
+    assert_int_equal(page_pool_n_touched(m->pool), 20 * 3 + 1);
+    sim_close(m);
+}
+
+static void a_cache_that_may_not_grow_keeps_what_was_used_together(void **state)
+{
+    struct sim_config cfg = roomy;
+    cfg.max_cached_pages = 1;
+    struct sim *m = sim_open(cfg);
+    struct sequence *seqs[8];
+    for (int i = 0; i < 8; i++)
+        seqs[i] = sim_arrive(m, 0, 48, 1);
+    run_until_complete(m, seqs, 8);
+    for (int i = 0; i < 8; i++)
+        sim_end(m, seqs[i]);
+    assert_int_equal(page_pool_n_cached(m->pool), 8 * 3);
+    const int touched = page_pool_n_touched(m->pool);
+    run_unlike(m, 5);
+    assert_int_equal(page_pool_n_touched(m->pool), touched);
+    assert_in_range(page_pool_n_cached(m->pool), 8 * 3 - 1, touched);
+    sim_close(m);
+}
+
+static void a_prefix_in_use_is_not_given_up_for_a_page_never_used(void **state)
+{
+    struct sim_config cfg = roomy;
+    cfg.max_cached_pages = 1;
+    struct sim *m = sim_open(cfg);
+    struct sequence *seqs[] = {sim_arrive(m, 160, 1, 1), NULL};
+    run_until_complete(m, seqs, 1);
+    sim_end(m, seqs[0]);
+    seqs[1] = sim_arrive(m, 160, 40, 1);
+    sim_step(m);
+    assert_int_equal(seqs[1]->n_cached, 160);
+    assert_int_equal(seqs[1]->n_computed, 200);
+    end_all(m, seqs + 1, 1);
+}
+
 static void check_sixteen(struct sim_config cfg, int n_shared, int arrive_every)
 {
     struct sim *m = sim_open(cfg);
@@ -626,6 +688,9 @@ static void who_waits_is_not_admitted_into_a_step_without_time(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pages_never_used_are_taken_only_while_the_cache_may_grow),
+        cmocka_unit_test(a_cache_that_may_not_grow_keeps_what_was_used_together),
+        cmocka_unit_test(a_prefix_in_use_is_not_given_up_for_a_page_never_used),
         cmocka_unit_test(sixteen_cold_arrivals_compute_a_prefix_once),
         cmocka_unit_test(so_they_do_when_the_prefix_ends_within_a_page),
         cmocka_unit_test(so_they_do_when_chunks_end_within_pages),

@@ -11,3 +11,8 @@ bool template_name_line(const struct rendered *failed, struct err *e)
         err_prefix(e, "line %d", failed->error_line);
     return false;
 }
+
+bool template_raised(const struct err *e)
+{
+    return e->code == ERR_INVALID && strncmp(e->msg, "line ", 5) != 0;
+}

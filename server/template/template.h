@@ -60,5 +60,7 @@ void rendered_free(struct rendered *);
 /* After a failed rendering: puts the line before a message that does not begin with it already
  * (raise_exception's). Returns false. */
 bool template_name_line(const struct rendered *failed, struct err *e);
+/* Whether a rendering failed because the template raised it. */
+bool template_raised(const struct err *e);
 
 #endif

@@ -10,7 +10,7 @@ from tokend import Tokend
 HOSTILE = 'a\\b"c\nd{e="f"} 1 \\n # é日'
 
 GAUGES = {"vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc",
-          "vllm:cache_config_info", "vllm:lora_requests_info", "tokend:pages", "tokend:kv_waste_ratio",
+          "vllm:cache_config_info", "vllm:lora_requests_info", "tokend:pages", "tokend:pages_touched", "tokend:kv_waste_ratio",
           "tokend:engine_heartbeat_age_seconds", "tokend:http_connections_open"}
 COUNTERS = {"vllm:prompt_tokens", "vllm:generation_tokens", "vllm:prefix_cache_queries", "vllm:prefix_cache_hits",
             "vllm:num_preemptions", "vllm:request_success", "vllm:corrupted_requests",

@@ -84,7 +84,8 @@ def test_start_prints_the_model_the_memory_budget_and_what_fits():
     assert re.search(r"loading /.*\.gguf \(9\d\.\d MiB\)", log)
     assert re.search(r"served as \"[^\"]+\"", log)
     assert re.search(r"model: .* 30 layers", log)
-    assert re.search(r"memory: weights 9\d\.\d MiB \(mostly Q4_1\), KV pages 6[34]\.\d MiB \(22\.5 KiB a token, F16\), activations", log)
+    assert re.search(r"memory: weights 9\d\.\d MiB \(mostly Q4_1\), KV pages 6[34]\.\d MiB \(22\.5 KiB a token, F16\), "
+                     r"activations \d+\.\d MiB \(8 bits where weights are quantised\)", log)
     assert re.search(r"fits: \d+ tokens in \d+ pages of 16", log)
     assert re.search(r"context: \d+ tokens, what the KV cache holds; the model allows 8192", log)
 
@@ -180,6 +181,11 @@ def test_bench_prints_a_table_and_refuses_what_is_no_number():
                 "--dtype", "float32").stdout
     row = next(line.split() for line in table.splitlines() if line.startswith("prefill"))
     assert f", {row[1]} threads" in table
+    for bits in "auto", "16":
+        assert "prefill" in run("bench", SMALL, "--prompt", "8", "--generate", "0", "--repeat", "1",
+                                "--activation-bits", bits).stdout
+    r = run("bench", SMALL, "--activation-bits", "12")
+    assert r.returncode == 2 and "--activation-bits 12: expected one of auto|8|16" in r.stderr
     r = run("bench", SMALL, "--prompt", "8x")
     assert r.returncode == 2 and "--prompt" in r.stderr
 

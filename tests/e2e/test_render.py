@@ -194,3 +194,9 @@ def test_every_template_of_the_corpus_renders_as_recorded(tmp_path):
         if not good:
             wrong.append((os.path.basename(name), case["context"]))
     assert names and not wrong
+
+
+def test_what_a_template_says_cannot_talk_to_the_terminal(tmp_path):
+    r = render(tmp_path, "{{ raise_exception(a) }}", {"a": "\x1b[31mé\u009bx\x07"})
+    assert r.returncode == 1
+    assert r.stderr.endswith("line 1: \\x1b[31mé\\x9bx\\x07\n".encode()), r.stderr
