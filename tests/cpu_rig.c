@@ -7,7 +7,7 @@
 
 #include "test.h"
 
-static const char *const isas[] = {"generic", "avx2", "avx512", "vnni"};
+static const char *const isas[] = {"generic", "avx2", "avx512", "vnni", "neon", "dotprod", "i8mm"};
 
 void for_each_isa(void (*test)(const char *isa))
 {

@@ -7,11 +7,16 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 
 extern const struct kernels kernels_generic;
 #ifdef HAVE_AVX2
 extern const struct kernels kernels_avx2, kernels_avx512, kernels_vnni;
+#endif
+#ifdef HAVE_NEON
+extern const struct kernels kernels_neon, kernels_dotprod, kernels_i8mm;
 #endif
 
 static bool always(void)
@@ -40,6 +45,18 @@ static bool has_vnni(void)
 }
 #endif
 
+#ifdef HAVE_NEON
+static bool has_dotprod(void)
+{
+    return getauxval(AT_HWCAP) & HWCAP_ASIMDDP;
+}
+
+static bool has_i8mm(void)
+{
+    return has_dotprod() && (getauxval(AT_HWCAP2) & HWCAP2_I8MM);
+}
+#endif
+
 static const struct {
     const struct kernels *kernels;
     bool (*usable)(void);
@@ -48,6 +65,11 @@ static const struct {
     {&kernels_vnni, has_vnni},
     {&kernels_avx512, has_avx512},
     {&kernels_avx2, has_avx2},
+#endif
+#ifdef HAVE_NEON
+    {&kernels_i8mm, has_i8mm},
+    {&kernels_dotprod, has_dotprod},
+    {&kernels_neon, always},
 #endif
     {&kernels_generic, always},
 };

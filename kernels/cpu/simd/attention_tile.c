@@ -4,7 +4,7 @@
  * every product is [n][16] and lies in L1. Bound by multiplications. */
 #include "attention.h"
 
-#ifdef __AVX2__
+#if defined(__AVX2__) || defined(SIMD_NEON)
 #define ROWS 6
 #else
 #define ROWS 3

@@ -3,7 +3,7 @@
  * float32 once for many tokens, stays in L1. */
 #include "table.h"
 
-#ifdef __AVX2__
+#if defined(__AVX2__) || defined(SIMD_NEON)
 #define TOKENS 6
 #else
 #define TOKENS 3

@@ -9,8 +9,9 @@
  * their scales, exact until float() rounds it, and a minimum adds the exact sum of minima times
  * sums of x, times m and d_x. Where they have a d each (NVFP4) there are two steps.
  *
- * Without VNNI sums are int16, and of eight bits, or a codebook of large numbers, only two products
- * fit: these are multiplied signed, u - offset, and every four bytes are widened.
+ * Without instructions that add four products to an int32, sums are int16, and of eight bits, or a
+ * codebook of large numbers, only two products fit: these are multiplied signed, u - offset, and
+ * every four bytes are widened. They are signed, too, where the instructions take signed bytes only.
  *
  * A tile chooses which (row, token) pairs are computed together and so cannot change a bit. The
  * type is a constant of every function here, so that nothing of another type is left; types that
@@ -21,11 +22,11 @@
 
 #include "table.h"
 
-#if SUM_BITS == 32
+#if SUM_BITS == 32 && LANES == 16
 #define TOKENS 12 /* of a tile of sums in registers */
 #elif LANES == 16
 #define TOKENS 8
-#elif LANES == 8
+#elif LANES == 8 || defined(SIMD_NEON)
 #define TOKENS 4
 #else
 #define TOKENS 2
@@ -66,7 +67,13 @@ struct codes {
 /* Numbers are multiplied less their offset, which is 128. */
 INL bool is_signed(const enum dtype t)
 {
-    return SUM_BITS == 16 && quant_form(t).top > 63;
+    return (SUM_BITS == 16 || DOT_SIGNED) && quant_form(t).top > 63;
+}
+
+/* No more than two products fit a sum. */
+INL bool two_fit(const enum dtype t)
+{
+    return SUM_BITS == 16 && is_signed(t);
 }
 
 /* Lines that one sum takes; an int16 holds 16 products of 15 * 127, 8 of 31, 4 of 63 * 127. */
@@ -298,7 +305,7 @@ INL vi signed_pairs(const enum dtype t, vub u, vub x, vi factor)
 INL vi dot_lines(const enum dtype t, const vub *u, const int8_t *q, const int first, const int n,
                  vi factor)
 {
-    if (is_signed(t)) {
+    if (two_fit(t)) {
         vi a = vi_splat(0);
         for (int j = first; j < first + n; j++)
             a += signed_pairs(t, u[j], splat4(q + 4 * j), factor);
@@ -419,7 +426,7 @@ INL void tile(const enum dtype t, const vub *u, const struct scales *s, const st
     for (int first = 0; first < 8; first += lines) {
         const int to = sum_of(t, first);
         const vi *factor = s->factor[first / 4];
-        if (is_signed(t))
+        if (two_fit(t))
             tile_signed(t, u, x->q + at * QBLOCK, first, lines, n, factor, more);
         else
             tile_lines(t, u, x->q + at * QBLOCK, first, lines, n, factor, more);

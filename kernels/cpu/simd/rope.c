@@ -46,6 +46,8 @@ INL void put(enum dtype type, uint8_t *at, size_t i, float x)
     else
 #ifdef __F16C__
         ((uint16_t *)(void *)at)[i] = _cvtss_sh(clamp(x, 65504), 0);
+#elif defined(SIMD_NEON)
+        ((float16_t *)(void *)at)[i] = (float16_t)clamp(x, 65504);
 #else
         ((uint16_t *)(void *)at)[i] = f32_to_f16(clamp(x, 65504));
 #endif

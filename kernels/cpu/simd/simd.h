@@ -2,7 +2,9 @@
  *
  * LANES 32-bit lanes; a panel's 16 rows are GROUPS vectors. Written with the vector
  * extensions of gcc and clang, with intrinsics where these say it badly. Everything here is
- * exact or rounds once per operation that is written, so results are reproducible. */
+ * exact or rounds once per operation that is written, so results are reproducible.
+ *
+ * SIMD_NEON is given for the sets of AArch64, so that `generic` stays portable there, too. */
 #ifndef TOKEND_SIMD_H
 #define TOKEND_SIMD_H
 
@@ -11,7 +13,7 @@
 
 #if defined(__AVX2__)
 #include <immintrin.h>
-#elif defined(__aarch64__)
+#elif defined(SIMD_NEON)
 #include <arm_neon.h>
 #endif
 #if defined(__AVX512BW__)
@@ -79,7 +81,7 @@ INL vub vub_lookup(vub table, vub q)
     return (vub)_mm512_shuffle_epi8((__m512i)table, (__m512i)q);
 #elif LANES == 8
     return (vub)_mm256_shuffle_epi8((__m256i)table, (__m256i)q);
-#elif defined(__aarch64__)
+#elif defined(SIMD_NEON)
     return (vub)vqtbl1q_u8((uint8x16_t)table, (uint8x16_t)q);
 #else
     uint8_t from[VBYTES], at[VBYTES];
@@ -156,6 +158,8 @@ INL vf vf_fma(vf a, vf b, vf c)
     return _mm512_fmadd_ps(a, b, c);
 #elif LANES == 8
     return _mm256_fmadd_ps(a, b, c);
+#elif defined(SIMD_NEON)
+    return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
 #else
     return a * b + c;
 #endif
@@ -163,7 +167,7 @@ INL vf vf_fma(vf a, vf b, vf c)
 
 INL float f_fma(float a, float b, float c)
 {
-#ifdef __FMA__
+#if defined(__FMA__) || defined(SIMD_NEON)
     return __builtin_fmaf(a, b, c);
 #else
     return a * b + c;
@@ -176,6 +180,8 @@ INL vf f16_load(const uint16_t *p)
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
 #elif LANES == 8
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+#elif defined(SIMD_NEON)
+    return (vf)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
 #else
     vu h = __builtin_convertvector(*(const half_any *)p, vu);
     vf magnitude = (vf)((h & 0x7fff) << 13) * 0x1p112f; /* exact, subnormals too */
@@ -195,6 +201,10 @@ INL vi u8_ints(const uint8_t *p)
     return (vi)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
 #elif LANES == 8
     return (vi)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+#elif defined(SIMD_NEON)
+    uint32_t four;
+    memcpy(&four, p, 4);
+    return (vi)vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(four))));
 #else
     vi v;
     for (int i = 0; i < LANES; i++)
@@ -221,6 +231,10 @@ INL vi i8_ints(const uint8_t *p)
     return (vi)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p));
 #elif LANES == 8
     return (vi)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p));
+#elif defined(SIMD_NEON)
+    uint32_t four;
+    memcpy(&four, p, 4);
+    return (vi)vmovl_s16(vget_low_s16(vmovl_s8(vcreate_s8(four))));
 #else
     vi v;
     for (int i = 0; i < LANES; i++)
@@ -247,13 +261,8 @@ INL float sum16(const vf *v)
     q += _mm_movehl_ps(q, q);
     return q[0] + q[1];
 #else
-    float a[16];
-    for (int g = 0; g < GROUPS; g++)
-        vf_store(a + g * LANES, v[g]);
-    for (int w = 8; w > 0; w /= 2)
-        for (int i = 0; i < w; i++)
-            a[i] += a[i + w];
-    return a[0];
+    const vf q = (v[0] + v[2]) + (v[1] + v[3]);
+    return (q[0] + q[2]) + (q[1] + q[3]);
 #endif
 }
 
@@ -301,20 +310,7 @@ INL vf vf_sigmoid(vf x)
 
 /* --- int8 products; a lane's four bytes belong to one output row --- */
 
-/* int16 sums of two neighbouring products, u < 128 or so small that they fit */
-INL vh madd_u8s8(vub u, vub x)
-{
-#if LANES == 16
-    return (vh)_mm512_maddubs_epi16((__m512i)u, (__m512i)x);
-#elif LANES == 8
-    return (vh)_mm256_maddubs_epi16((__m256i)u, (__m256i)x);
-#else
-    vh even = (vh)((vuh)u & 0xff), odd = (vh)((vuh)u >> 8);
-    return even * ((vh)((vuh)x << 8) >> 8) + odd * ((vh)x >> 8);
-#endif
-}
-
-/* The same of signed w; 2 * 128 * 127 fits. */
+/* int16 sums of two neighbouring products; 2 * 128 * 127 fits. */
 INL vh madd_s8s8(vub w, vub x)
 {
 #if LANES == 16
@@ -325,9 +321,27 @@ INL vh madd_s8s8(vub w, vub x)
 #elif LANES == 8
     return (vh)_mm256_maddubs_epi16(_mm256_abs_epi8((__m256i)w),
                                     _mm256_sign_epi8((__m256i)x, (__m256i)w));
+#elif defined(SIMD_NEON)
+    const int8x16_t a = (int8x16_t)w, b = (int8x16_t)x;
+    return (vh)vpaddq_s16(vmull_s8(vget_low_s8(a), vget_low_s8(b)), vmull_high_s8(a, b));
 #else
     vh we = (vh)((vuh)w << 8) >> 8, wo = (vh)w >> 8;
     return we * ((vh)((vuh)x << 8) >> 8) + wo * ((vh)x >> 8);
+#endif
+}
+
+/* The same of u < 128. */
+INL vh madd_u8s8(vub u, vub x)
+{
+#if LANES == 16
+    return (vh)_mm512_maddubs_epi16((__m512i)u, (__m512i)x);
+#elif LANES == 8
+    return (vh)_mm256_maddubs_epi16((__m256i)u, (__m256i)x);
+#elif defined(SIMD_NEON)
+    return madd_s8s8(u, x);
+#else
+    vh even = (vh)((vuh)u & 0xff), odd = (vh)((vuh)u >> 8);
+    return even * ((vh)((vuh)x << 8) >> 8) + odd * ((vh)x >> 8);
 #endif
 }
 
@@ -349,42 +363,54 @@ INL vi add_pairs(vh v)
 {
 #if LANES > 4
     return madd_pairs(v, vi_splat(0x10001));
+#elif defined(SIMD_NEON)
+    return (vi)vpaddlq_s16((int16x8_t)v);
 #else
     return ((vi)((vu)v << 16) >> 16) + ((vi)v >> 16);
 #endif
 }
 
-/* Sums of u8 times s8 over lines. Either int16, to be widened before they overflow, or with VNNI
- * the int32 at once. */
-#ifdef __AVX512VNNI__
+/* Sums of u8 times s8 over lines. Either int16, to be widened before they overflow, or with
+ * instructions that add four products the int32 at once. DOT_SIGNED: these take signed bytes only,
+ * so that u < 128, or both are signed. */
+#if defined(__AVX512VNNI__) || defined(__ARM_FEATURE_DOTPROD)
 #define SUM_BITS 32
 typedef vi vsum;
 #else
 #define SUM_BITS 16
 typedef vh vsum;
 #endif
-
-INL vsum sum_first(vub u, vub x)
-{
-#ifdef __AVX512VNNI__
-    return (vi)_mm512_dpbusd_epi32(_mm512_setzero_si512(), (__m512i)u, (__m512i)x);
+#if defined(__ARM_FEATURE_DOTPROD) && !defined(__ARM_FEATURE_MATMUL_INT8)
+#define DOT_SIGNED 1
 #else
-    return madd_u8s8(u, x);
+#define DOT_SIGNED 0
 #endif
-}
 
 INL vsum sum_add(vsum sum, vub u, vub x)
 {
-#ifdef __AVX512VNNI__
+#if defined(__AVX512VNNI__)
     return (vi)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)u, (__m512i)x);
+#elif defined(__ARM_FEATURE_MATMUL_INT8)
+    return (vi)vusdotq_s32((int32x4_t)sum, (uint8x16_t)u, (int8x16_t)x);
+#elif defined(__ARM_FEATURE_DOTPROD)
+    return (vi)vdotq_s32((int32x4_t)sum, (int8x16_t)u, (int8x16_t)x);
 #else
     return sum + madd_u8s8(u, x);
 #endif
 }
 
+INL vsum sum_first(vub u, vub x)
+{
+#if SUM_BITS == 32
+    return sum_add(vi_splat(0), u, x);
+#else
+    return madd_u8s8(u, x);
+#endif
+}
+
 INL vi sum_wide(vsum sum)
 {
-#ifdef __AVX512VNNI__
+#if SUM_BITS == 32
     return sum;
 #else
     return add_pairs(sum);
