@@ -75,13 +75,15 @@ static void int8_product(void)
         a[i] = (int8_t)(ref_random(&seed) * 128);
     for (int i = 0; i < 8 * 32; i++)
         b[i] = (int8_t)(ref_random(&seed) * 128);
-    cuda_ok(wrap_product_s8(NULL, c, rig_upload(a, sizeof a), rig_upload(b, sizeof b)));
-    rig_download(got, c, sizeof got);
-    for (int i = 0; i < 16 * 8; i++) {
-        int want = 0;
-        for (int k = 0; k < 32; k++)
-            want += a[i / 8 * 32 + k] * b[i % 8 * 32 + k];
-        assert_int_equal(got[i], want);
+    for (int halves = 0; halves < 2; halves++) {
+        cuda_ok(wrap_product_s8(NULL, c, rig_upload(a, sizeof a), rig_upload(b, sizeof b), halves));
+        rig_download(got, c, sizeof got);
+        for (int i = 0; i < 16 * 8; i++) {
+            int want = 0;
+            for (int k = 0; k < 32; k++)
+                want += a[i / 8 * 32 + k] * b[i % 8 * 32 + k];
+            assert_int_equal(got[i], want);
+        }
     }
 }
 
@@ -118,6 +120,10 @@ static void warp_operations(void)
         assert_true(out[6][i] && !out[7][i]);
         assert_int_equal(out[8][i], dp4a(x[i], x[31 - i], 7));
         assert_int_equal(out[9][i], i < 16 ? x[15 - i] : -1);
+        const uint64_t both = (uint64_t)(uint32_t)x[31 - i] << 32 | (uint32_t)x[i];
+        uint32_t bytes = (uint32_t)(both >> 8 * (i & 7) & 255) | (uint32_t)(both >> 24 & 0xff00) |
+                         (uint32_t)(both << 8 & 0xff0000) | (uint32_t)(both >> 24 & 0xff000000);
+        assert_int_equal((unsigned)out[10][i], bytes);
     }
 }
 

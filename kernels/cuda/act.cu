@@ -1,44 +1,10 @@
 /* Activations and what else works value by value, and the gated addition. Bound by bytes. */
 #include "kernels.h"
 
+#include "act.cuh"
 #include "block_sum.cuh"
 
 enum { ACT_THREADS = 256 };
-
-INLINE float sigmoid(float x)
-{
-    return 1 / (1 + expf(-x));
-}
-
-INLINE float gelu_tanh(float x)
-{
-    return 0.5f * x * (1 + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
-}
-
-/* erfc, for 1 + erf(x) would cancel where x is far below 0 */
-INLINE float gelu(float x)
-{
-    return 0.5f * x * erfcf(-0.7071067812f * x);
-}
-
-/* NaN stays NaN. */
-INLINE float clamp(float x, float least, float most)
-{
-    x = x < least ? least : x;
-    return x > most ? most : x;
-}
-
-INLINE float act_value(enum act_fn fn, float gate, float up)
-{
-    if (fn == ACT_SILU)
-        return gate * sigmoid(gate) * up;
-    if (fn == ACT_GELU_TANH)
-        return gelu_tanh(gate) * up;
-    if (fn == ACT_GELU)
-        return gelu(gate) * up;
-    gate = gate > 7 ? 7 : gate;
-    return gate * sigmoid(1.702f * gate) * (clamp(up, -7, 7) + 1);
-}
 
 INLINE int64_t value_index()
 {
@@ -86,8 +52,8 @@ static unsigned blocks_of(int64_t n)
 cudaError_t cuda_act(cudaStream_t s, enum act_fn fn, void *out, enum dtype type, const float *gate,
                      const float *up, int64_t n)
 {
-    WITH_FLOAT_TYPE(type, T,
-                    LAUNCH(act_kernel<T>, blocks_of(n), ACT_THREADS, 0, s)(fn, (T *)out, gate, up, n));
+    WITH_FLOAT_TYPE(
+        type, T, LAUNCH(act_kernel<T>, blocks_of(n), ACT_THREADS, 0, s)(fn, (T *)out, gate, up, n));
     return cudaGetLastError();
 }
 

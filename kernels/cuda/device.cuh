@@ -102,6 +102,16 @@ INLINE void mma_s8(int d[4], const uint32_t a[4], const uint32_t b[2])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+/* d[16][8] += a[16][16] * b[16][8] of int8: of mma_s8's registers a[0], a[1], b[0], or a[2], a[3],
+ * b[1] */
+INLINE void mma_s8_half(int d[4], uint32_t a0, uint32_t a1, uint32_t b)
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 "
+                 "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+                 : "r"(a0), "r"(a1), "r"(b));
+}
+
 #else
 
 #include "cuda_emu.h"

@@ -77,6 +77,50 @@ cudaError_t cuda_soft_cap(cudaStream_t, float *x, int64_t n, float cap);
 cudaError_t cuda_gated_add(cudaStream_t, float *x, const float *y, int width, const float *in,
                            const float *w, int in_width, int n_rows);
 
+/* --- linears --- */
+
+/* Rows as quantised weights read them: blocks of 32 int8, value = d * q, with the sums of q of each
+ * half. Blocks are outermost, so that a tile of rows of one block is contiguous. Two planes: row 2r
+ * holds the blocks of row r, row 2r + 1 those of what these leave of it. */
+struct cuda_block_scale {
+    float d;
+    uint32_t sums; /* two f16, exact */
+};
+struct cuda_qrows {
+    int8_t *q;                  /* [width / 32][stride][32], in the order of linear.cuh */
+    struct cuda_block_scale *s; /* [width / 32][stride] */
+    int stride;                 /* rows, planes counted: cuda_qrows_stride */
+    int planes;                 /* 1 or 2 */
+};
+/* Host only: the stride that n rows need */
+int cuda_qrows_stride(int n_rows, int planes);
+/* out = x [n_rows][width], width a multiple of 32. d = max|x| / 127, q to nearest, ties to even; a
+ * NaN or infinity makes d, and so every product, NaN or infinite. */
+cudaError_t cuda_quantise(cudaStream_t, const struct cuda_qrows *out, const float *x, int width,
+                          int n_rows);
+
+/* A weight [rows][cols]: of a quantised type in panels (panel.h), of a float type row-major, rows
+ * `cols` rounded up to 32 apart, zeros between. */
+struct cuda_matrix {
+    enum dtype type;
+    int rows, cols;
+    const void *data;
+};
+enum { CUDA_MAX_JOBS = 3 };
+/* What linears of one x do, as `linear` of backend.h: n_w matrices of one type and cols;
+ * INTO_ACT_MUL: two of equal rows, and one out. */
+struct cuda_linear {
+    enum linear_into into;
+    enum act_fn act;
+    int n_w;
+    struct cuda_matrix w[CUDA_MAX_JOBS];
+    const float *bias[CUDA_MAX_JOBS]; /* NULL: none */
+    float *out[CUDA_MAX_JOBS];        /* [n_rows][rows] */
+};
+/* Of quantised weights. One order along k (linear.cuh), whatever n_rows is. */
+cudaError_t cuda_linear_quantised(cudaStream_t, const struct cuda_linear *,
+                                  const struct cuda_qrows *x, int n_rows);
+
 #ifdef __cplusplus
 }
 #endif

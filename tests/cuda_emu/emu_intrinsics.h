@@ -159,6 +159,30 @@ template <class A, class B> static inline std::common_type_t<A, B> max(A a, B b)
     return (C)a > (C)b ? (C)a : (C)b;
 }
 
+static inline float __int_as_float(int x)
+{
+    float f;
+    memcpy(&f, &x, sizeof f);
+    return f;
+}
+
+static inline int __float_as_int(float f)
+{
+    int x;
+    memcpy(&x, &f, sizeof x);
+    return x;
+}
+
+/* Bits 4 i to 4 i + 2 of `which` name byte i of the result among the eight of b and a. */
+static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned which)
+{
+    uint64_t bytes = (uint64_t)b << 32 | a;
+    unsigned out = 0;
+    for (int i = 0; i < 4; i++)
+        out |= (unsigned)(bytes >> 8 * (which >> 4 * i & 7) & 0xff) << 8 * i;
+    return out;
+}
+
 static inline int __dp4a(int a, int b, int c)
 {
     unsigned sum = (unsigned)c;

@@ -135,4 +135,13 @@ static inline void mma_s8(int d[4], const uint32_t a[4], const uint32_t b[2], EM
     emu_meet(0xffffffffu, "mma.s8", emu_mma_meet<int, int, int, 4, emu_s8>, &op, false, EMU_THERE);
 }
 
+/* Of the half that is missing A is 0. */
+static inline void mma_s8_half(int d[4], uint32_t a0, uint32_t a1, uint32_t b, EMU_HERE)
+{
+    const uint32_t rows[4] = {a0, a1, 0, 0}, columns[2] = {b, 0};
+    emu_mma<int> op = {d, rows, columns};
+    emu_meet(0xffffffffu, "mma.s8 of 16", emu_mma_meet<int, int, int, 4, emu_s8>, &op, false,
+             EMU_THERE);
+}
+
 #endif

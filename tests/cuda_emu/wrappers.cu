@@ -113,7 +113,7 @@ cudaError_t wrap_product_trans(cudaStream_t s, float *c, const void *a, const vo
     return cudaGetLastError();
 }
 
-static __global__ void product_s8_kernel(int32_t *c, const int8_t *a, const int8_t *b)
+static __global__ void product_s8_kernel(int32_t *c, const int8_t *a, const int8_t *b, bool halves)
 {
     int g = threadIdx.x / 4, t = threadIdx.x % 4, d[4] = {};
     uint32_t rows[4], columns[2];
@@ -121,14 +121,20 @@ static __global__ void product_s8_kernel(int32_t *c, const int8_t *a, const int8
         memcpy(&rows[i], a + (g + i % 2 * 8) * 32 + t * 4 + i / 2 * 16, 4);
     for (int i = 0; i < 2; i++)
         memcpy(&columns[i], b + g * 32 + t * 4 + i * 16, 4);
-    mma_s8(d, rows, columns);
+    if (halves) {
+        mma_s8_half(d, rows[0], rows[1], columns[0]);
+        mma_s8_half(d, rows[2], rows[3], columns[1]);
+    } else {
+        mma_s8(d, rows, columns);
+    }
     for (int i = 0; i < 4; i++)
         c[(g + i / 2 * 8) * 8 + t * 2 + i % 2] = d[i];
 }
 
-cudaError_t wrap_product_s8(cudaStream_t s, int32_t *c, const int8_t *a, const int8_t *b)
+cudaError_t wrap_product_s8(cudaStream_t s, int32_t *c, const int8_t *a, const int8_t *b,
+                            bool halves)
 {
-    LAUNCH(product_s8_kernel, 1, 32, 0, s)(c, a, b);
+    LAUNCH(product_s8_kernel, 1, 32, 0, s)(c, a, b, halves);
     return cudaGetLastError();
 }
 
@@ -145,6 +151,7 @@ static __global__ void warp_kernel(int32_t *out, const int32_t *x)
     r[6] = __any_sync(all, v == x[9]);
     r[7] = __all_sync(all, v != x[9]);
     r[8] = __dp4a(v, x[31 - lane], 7);
+    r[10] = (int)__byte_perm((unsigned)v, (unsigned)x[31 - lane], 0x6140 + (lane & 7));
     r[9] = lane < 16 ? __shfl_sync(0xffffu, v, 15 - lane) : -1;
     for (int i = 0; i < WARP_RESULTS; i++)
         out[i * 32 + lane] = r[i];

@@ -18,10 +18,11 @@ cudaError_t wrap_product(cudaStream_t, enum dtype, float *c, const void *a, cons
                          int n, int k);
 /* c[16][8] = a[16][16] * b[16][8], b read transposed */
 cudaError_t wrap_product_trans(cudaStream_t, float *c, const void *a_f16, const void *b_f16);
-/* c[16][8] = a[16][32] * b[8][32]^T */
-cudaError_t wrap_product_s8(cudaStream_t, int32_t *c, const int8_t *a, const int8_t *b);
+/* c[16][8] = a[16][32] * b[8][32]^T, by one mma or by two of 16 */
+cudaError_t wrap_product_s8(cudaStream_t, int32_t *c, const int8_t *a, const int8_t *b,
+                            bool halves);
 
-enum { WARP_RESULTS = 10 };
+enum { WARP_RESULTS = 11 };
 /* out[WARP_RESULTS][32]: what shuffles, votes and dp4a of x[32] give (wrappers.cu says which) */
 cudaError_t wrap_warp(cudaStream_t, int32_t *out, const int32_t *x);
 /* out[i] = x[i ^ 32], i < 128, by way of shared memory, two halves with a named barrier each */

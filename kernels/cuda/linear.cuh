@@ -1,0 +1,147 @@
+/* linear.cuh: what the kernels of linears share.
+ *
+ * out[token][row] = sum over k of w[row][k] * x[token][k], by mma, 16 rows of weights being its A
+ * and 8 tokens its B, for one token as for a thousand: at small batches reading the weights takes
+ * so long that the padding to 8 costs nothing.
+ *
+ * Order (promise 1): k is cut into at most LINEAR_CHUNKS ranges, which its width alone decides.
+ * Within one, blocks ascending; then the ranges' sums, ascending, from 0. Small batches give each
+ * warp of a block one range, large ones each warp a panel, all of whose ranges it walks. */
+#ifndef TOKEND_LINEAR_CUH
+#define TOKEND_LINEAR_CUH
+
+#include "kernels.h"
+
+#include "act.cuh"
+#include "panel.h"
+
+enum {
+    LINEAR_CHUNKS = 8,
+    LINEAR_WARPS = 8,
+    LINEAR_THREADS = LINEAR_WARPS * 32,
+    TILE_TOKENS = 8,
+    MAX_TILES = 8, /* of a warp */
+};
+
+/* Where value k of a block lies: a lane's two words of mma's B side by side */
+INLINE int value_at(int k)
+{
+    return k % 16 / 4 * 8 + k / 16 * 4 + k % 4;
+}
+
+INLINE struct cuda_block_scale pack_block_scale(float d, int low, int high)
+{
+    struct cuda_block_scale s = {d, 0};
+    s.sums = __half_as_ushort(__float2half_rn((float)low)) |
+             (uint32_t)__half_as_ushort(__float2half_rn((float)high)) << 16;
+    return s;
+}
+
+INLINE float block_sum_of(struct cuda_block_scale s, int half)
+{
+    return __half2float(__ushort_as_half((unsigned short)(s.sums >> 16 * half)));
+}
+
+/* Ranges of n units of k, each of this many */
+INLINE int chunk_units(int n)
+{
+    return (n + LINEAR_CHUNKS - 1) / LINEAR_CHUNKS;
+}
+
+/* Panel `panel` of all jobs' */
+struct linear_place {
+    int job; /* n_w: none */
+    int panel;
+};
+
+INLINE struct linear_place place_of(const struct cuda_linear &l, int panel, int n_jobs)
+{
+    struct linear_place p = {0, panel};
+    for (; p.job < n_jobs; p.job++) {
+        int n = (l.w[p.job].rows + PANEL_ROWS - 1) / PANEL_ROWS;
+        if (p.panel < n)
+            break;
+        p.panel -= n;
+    }
+    return p;
+}
+
+/* One result, with what it needs of its kind: y of w[job], y2 of w[1] */
+INLINE void store_result(const struct cuda_linear &l, int job, int token, int row, float y,
+                         float y2)
+{
+    float *out = l.out[job] + (size_t)token * l.w[job].rows + row;
+    if (l.bias[job])
+        y += l.bias[job][row];
+    if (l.into == INTO_ADD)
+        *out += y;
+    else if (l.into == INTO_ACT)
+        *out = act_value(l.act, y, 1);
+    else if (l.into == INTO_ACT_MUL)
+        *out = act_value(l.act, y, l.bias[1] ? y2 + l.bias[1][row] : y2);
+    else
+        *out = y;
+}
+
+/* A warp's sums of 16 rows and NT tiles of tokens, as mma has D: [tile][row g, g + 8][token 2t, 2t
+ * + 1] */
+template <int NT> struct tile_sums {
+    float at[NT][4];
+};
+
+/* Stores what a warp has of a panel. planes 2: tokens are pairs of planes, which are added. */
+template <int NT>
+INLINE void store_sums(const struct cuda_linear &l, int job, int panel, int first_token,
+                       int n_tokens, int planes, const struct tile_sums<NT> &y,
+                       const struct tile_sums<NT> &y2)
+{
+    int lane = threadIdx.x % 32, row = panel * PANEL_ROWS + lane / 4;
+#pragma unroll
+    for (int n = 0; n < NT; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int token = first_token + n * TILE_TOKENS + lane % 4 * 2 + i % 2, r = row + i / 2 * 8;
+            float a = y.at[n][i], b = y2.at[n][i];
+            if (planes == 2) {
+                if (i % 2)
+                    continue;
+                a += y.at[n][i + 1];
+                b += y2.at[n][i + 1];
+            }
+            if (token < n_tokens * planes && r < l.w[job].rows)
+                store_result(l, job, token / planes, r, a, b);
+        }
+}
+
+/* The sums of the block's warps, of which each had a range, to warp 0. `parts`: a float for each
+ * thread of the block and sum. */
+template <int NT>
+INLINE void join_ranges(struct tile_sums<NT> &y, float (*parts)[NT * 4][32], int n_ranges)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    __syncthreads(); /* all are done with it */
+#pragma unroll
+    for (int i = 0; i < NT * 4; i++)
+        parts[warp][i][lane] = y.at[i / 4][i % 4];
+    __syncthreads();
+    if (warp > 0)
+        return;
+#pragma unroll
+    for (int i = 0; i < NT * 4; i++) {
+        float sum = 0;
+        for (int w = 0; w < n_ranges; w++)
+            sum += parts[w][i][lane];
+        y.at[i / 4][i % 4] = sum;
+    }
+}
+
+/* The panels of all matrices that are computed on their own */
+static inline int linear_panels(const struct cuda_linear *l)
+{
+    int n = 0;
+    for (int i = 0; i < (l->into == INTO_ACT_MUL ? 1 : l->n_w); i++)
+        n += (l->w[i].rows + PANEL_ROWS - 1) / PANEL_ROWS;
+    return n;
+}
+
+#endif

@@ -1,0 +1,26 @@
+/* Linears of quantised weights: which kernel. */
+#include "linear_quant.cuh"
+
+#include <string.h>
+
+static struct quant_facts facts_of(const struct panel_form &form, int cols)
+{
+    struct quant_facts f = {};
+    f.size = panel_sizes(&form, cols);
+    f.factor = form.factor;
+    f.offset = (float)form.offset;
+    memcpy(f.codes, form.codes, sizeof f.codes);
+    return f;
+}
+
+cudaError_t cuda_linear_quantised(cudaStream_t s, const struct cuda_linear *l,
+                                  const struct cuda_qrows *x, int n_rows)
+{
+    const struct panel_form form = panel_form(l->w[0].type);
+    const struct quant_facts f = facts_of(form, l->w[0].cols);
+    linear_launch *launch = form.codebook ? linear_launch_codes
+                            : form.scales == PANEL_K32 || form.scales == PANEL_K16 ? linear_launch_k
+                            : form.bits == 4                                       ? linear_launch_4
+                                             : linear_launch_5_8;
+    return launch(s, *l, form, f, *x, n_rows);
+}
