@@ -60,6 +60,13 @@ struct api *api_open(uv_loop_t *loop, const struct api_config *config, struct er
     return api;
 }
 
+static void forget_kept(struct api *api)
+{
+    free(api->health_reply);
+    free(api->models_reply);
+    api->health_reply = api->models_reply = NULL;
+}
+
 void api_free(struct api *api)
 {
     if (!api)
@@ -69,6 +76,7 @@ void api_free(struct api *api)
     free(api->names);
     cache_salts_free(api->salts);
     buf_free(&api->scratch);
+    forget_kept(api);
     free(api);
 }
 
@@ -84,6 +92,7 @@ void api_set_http(struct api *api, const struct http_server *http)
 
 void api_set_engine(struct api *api, struct engine *engine, const struct api_model *m)
 {
+    forget_kept(api);
     api->info = engine_get_info(engine);
     api->model = (struct text_model){
         .tokenizer = m->tokenizer,
@@ -240,4 +249,18 @@ void api_reply_json(struct http_request *http, json_t *o)
     else
         http_reply_error(http, 503, "out_of_memory", NULL, 1, "out of memory for this reply");
     free(text);
+}
+
+void api_reply_kept(struct api *api, struct http_request *http, char **text,
+                    json_t *(*make)(const struct api *))
+{
+    if (!*text) {
+        json_t *o = make(api);
+        *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
+        json_decref(o);
+    }
+    if (*text)
+        http_reply(http, 200, "application/json", *text, strlen(*text));
+    else
+        api_reply_json(http, NULL);
 }

@@ -38,6 +38,8 @@ struct api {
     int n_sequences;    /* the engine's, and one for each generating body on the pool */
     uint64_t n_ids;     /* makes ids unique */
     struct buf scratch; /* one event while it is formatted */
+    /* Replies that are asked for all the time; NULL: not made since the engine came. */
+    char *health_reply, *models_reply;
 };
 
 const char *api_model_name(const struct api *);
@@ -54,6 +56,9 @@ bool api_healthy(const struct api *, struct api_error *e);
 uint64_t api_prompt_seed(struct api *, const struct gen_params *, int prompt);
 /* Sends JSON and frees it; NULL is answered as out of memory. */
 void api_reply_json(struct http_request *, json_t *);
+/* The same for a reply that is always the same: *text keeps it, made by `make` where it is NULL. */
+void api_reply_kept(struct api *, struct http_request *, char **text,
+                    json_t *(*make)(const struct api *));
 
 /* Handlers, by file. */
 void completions_handle(struct http_request *, void *api);

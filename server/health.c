@@ -19,13 +19,18 @@ bool api_healthy(const struct api *api, struct api_error *e)
     return true;
 }
 
+static json_t *well(const struct api *api)
+{
+    return json_pack("{s:s, s:s}", "status", "ok", "backend", api->info->backend);
+}
+
 void health_handle(struct http_request *http, void *arg)
 {
-    const struct api *api = arg;
+    struct api *api = arg;
     struct api_error e = {0};
     if (!api_healthy(api, &e)) {
         api_error_reply(http, &e);
         return;
     }
-    api_reply_json(http, json_pack("{s:s, s:s}", "status", "ok", "backend", api->info->backend));
+    api_reply_kept(api, http, &api->health_reply, well);
 }

@@ -227,7 +227,8 @@ void http_conn_last_words(struct http_conn *c, int status, const char *code, con
     if (c->request)
         memcpy(id, c->request->id, sizeof id);
     else
-        http_take_id(id, MHD_lookup_connection_value(c->mhd, MHD_HEADER_KIND, "x-request-id"));
+        http_take_id(c->server, id,
+                     MHD_lookup_connection_value(c->mhd, MHD_HEADER_KIND, "x-request-id"));
     char *body = http_error_body(status, code, NULL, message);
     struct buf b = {0};
     buf_addf(&b,

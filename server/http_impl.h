@@ -21,13 +21,16 @@
 #include <microhttpd.h>
 
 enum {
-    HTTP_POOL = 64 << 10,        /* libmicrohttpd's memory of a connection: headers and chunks */
-    HTTP_MAX_HEADERS = 32 << 10, /* half of it, so that the reply's headers always fit */
+    HTTP_POOL = 32 << 10,        /* libmicrohttpd's memory of a connection: headers and chunks; it
+                                    clears all of it for each request */
+    HTTP_MAX_HEADERS = 16 << 10, /* half of it, so that the reply's headers always fit */
     HTTP_MAX_DISCARD = 64 << 10, /* a refused body up to this is read, to keep the connection */
     HTTP_LARGE = 1 << 20,        /* bodies and replies after which the heap is trimmed */
     HTTP_SMALL_REPLY = 64 << 10, /* up to this a reply is sent whatever waits */
     HTTP_MAX_LINGERING = 128,    /* closed connections whose last bytes we still take */
     HTTP_ID_MAX = 128,
+    HTTP_ID_BYTES = 12, /* random ones of an id of ours */
+    HTTP_ID_STOCK = 20,
 };
 
 struct http_server;
@@ -70,6 +73,8 @@ struct http_server {
     size_t body_bytes, max_body_bytes; /* of all requests together */
     size_t reply_bytes;                /* whole replies until their requests are over */
     uint64_t n_seen, n_slow, n_refused;
+    unsigned char random[HTTP_ID_STOCK][HTTP_ID_BYTES]; /* for ids; drawn together: a system call */
+    int n_random;                                       /* those not used yet */
 };
 
 /* Born and freed with libmicrohttpd's connection (its socket context). Its descriptor stays
@@ -169,12 +174,13 @@ void *http_on_request_line(void *server, const char *uri, struct MHD_Connection 
 /* When libmicrohttpd has logged something: last words to the connection whose Content-Length it
  * will not take, if it is about one. */
 void http_refuse_bad_lengths(struct http_server *);
-const char *http_path(const struct http_request *);                     /* decoded; "%00" stays */
+const char *http_path(const struct http_request *); /* decoded; "%00" stays */
 /* Frees the body, which otherwise lives (and counts against all bodies' limit) until the end. */
 void http_drop_body(struct http_request *);
 
 /* http_reply.c */
-void http_take_id(char *id, const char *incoming); /* incoming: NULL or not sane: a new one */
+/* incoming: NULL or not sane: a new one. */
+void http_take_id(struct http_server *, char *id, const char *incoming);
 /* A header for the coming reply, before http_reply or http_stream_begin. */
 void http_add_header(struct http_request *, const char *name, const char *value);
 const char *http_reason(int status);

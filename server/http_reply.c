@@ -10,14 +10,22 @@
 
 /* ---- ids ---- */
 
-static void mint_id(char *id)
+static void mint_id(struct http_server *s, char *id)
 {
-    unsigned char bytes[12] = {0};
-    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
-        log_debug("http: getrandom gave too little");
-    id += sprintf(id, "req-");
-    for (size_t i = 0; i < sizeof bytes; i++)
-        id += sprintf(id, "%02x", bytes[i]);
+    static const char digits[] = "0123456789abcdef";
+    if (s->n_random == 0) {
+        s->n_random = HTTP_ID_STOCK;
+        if (getrandom(s->random, sizeof s->random, 0) != (ssize_t)sizeof s->random)
+            log_debug("http: getrandom gave too little");
+    }
+    const unsigned char *bytes = s->random[--s->n_random];
+    memcpy(id, "req-", 4);
+    id += 4;
+    for (int i = 0; i < HTTP_ID_BYTES; i++) {
+        *id++ = digits[bytes[i] >> 4];
+        *id++ = digits[bytes[i] & 15];
+    }
+    *id = '\0';
 }
 
 static bool sane_id(const char *s)
@@ -31,12 +39,12 @@ static bool sane_id(const char *s)
     return true;
 }
 
-void http_take_id(char *id, const char *incoming)
+void http_take_id(struct http_server *s, char *id, const char *incoming)
 {
     if (incoming && sane_id(incoming))
         strcpy(id, incoming);
     else
-        mint_id(id);
+        mint_id(s, id);
 }
 
 /* ---- headers ---- */
@@ -66,9 +74,10 @@ void http_add_common_headers(struct http_request *r, struct MHD_Response *m)
 
 static void add_processing_time(struct http_request *r, struct MHD_Response *m)
 {
-    char ms[24];
-    uint64_t ns = r->handled ? uv_hrtime() - r->started : 0;
-    snprintf(ms, sizeof ms, "%llu", (unsigned long long)(ns / 1000000));
+    char ms[24] = "0";
+    const uint64_t n = r->handled ? (uv_hrtime() - r->started) / 1000000 : 0;
+    if (n > 0)
+        snprintf(ms, sizeof ms, "%llu", (unsigned long long)n);
     MHD_add_response_header(m, "openai-processing-ms", ms);
 }
 

@@ -381,6 +381,13 @@ static const char *path_of(const char *url)
     return path ? path : "/";
 }
 
+static void copy_cut(char *to, size_t cap, const char *from)
+{
+    const size_t n = strnlen(from, cap - 1);
+    memcpy(to, from, n);
+    to[n] = '\0';
+}
+
 static enum MHD_Result begin(struct http_conn *c, const char *url, const char *method,
                              const char *version, void **request)
 {
@@ -390,15 +397,15 @@ static enum MHD_Result begin(struct http_conn *c, const char *url, const char *m
         return MHD_NO;
     r->conn = c;
     r->url = path_of(url);
-    snprintf(r->method, sizeof r->method, "%s", method);
-    snprintf(r->path, sizeof r->path, "%s", r->url);
+    copy_cut(r->method, sizeof r->method, method);
+    copy_cut(r->path, sizeof r->path, r->url);
     c->request = r;
     c->served = true;
     if (list_linked(&c->in_headers))
         list_remove(&c->in_headers);
     c->server->n_seen++;
     http_wait_stop(&c->wait);
-    http_take_id(r->id, http_header(r, "x-request-id"));
+    http_take_id(c->server, r->id, http_header(r, "x-request-id"));
     return check_headers(r, method, version);
 }
 

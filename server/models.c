@@ -20,13 +20,18 @@ static json_t *entry(const struct api *api, const char *name)
     return o;
 }
 
-void models_list_handle(struct http_request *http, void *arg)
+static json_t *all_models(const struct api *api)
 {
-    const struct api *api = arg;
     json_t *data = json_array();
     for (int i = 0; i < api->n_names; i++)
         json_array_append_new(data, entry(api, api->names[i]));
-    api_reply_json(http, json_pack("{s:s, s:o}", "object", "list", "data", data));
+    return json_pack("{s:s, s:o}", "object", "list", "data", data);
+}
+
+void models_list_handle(struct http_request *http, void *arg)
+{
+    struct api *api = arg;
+    api_reply_kept(api, http, &api->models_reply, all_models);
 }
 
 void models_one_handle(struct http_request *http, void *arg)
