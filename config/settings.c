@@ -67,8 +67,9 @@ static const struct setting table[] = {
      "KV pages of requests that are over are kept for those that begin alike; while these take "
      "more than this, new pages replace the ones used longest ago instead of taking memory never "
      "used before (default: half of --kv-cache-memory)"},
-    {"kv-cache-dtype", CHOICE, AT(kv_cache_dtype), 0, 0, "auto", "auto|f16|bf16|f32", NULL,
-     "type of K and V; auto: f32 for F32 models, else f16"},
+    {"kv-cache-dtype", CHOICE, AT(kv_cache_dtype), 0, 0, "auto", "auto|f16|bf16|f32|int8", NULL,
+     "type of K and V; auto: f32 for F32 models, else f16; int8: half as large as f16, one scale a "
+     "token and head"},
     {"dtype", CHOICE, AT(dtype), 0, 0, "auto", "auto|float32", NULL,
      "float32: quantised matrices become float32 while loading, activations too: exact, and four "
      "to eight times as large"},

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
-static const struct dtype_info infos[DTYPE_COUNT] = {
+static const struct dtype_info infos[DTYPE_ALL] = {
     [DTYPE_F32] = {"F32", 1, 4},
     [DTYPE_F16] = {"F16", 1, 2},
     [DTYPE_BF16] = {"BF16", 1, 2},
@@ -37,17 +37,18 @@ static const struct dtype_info infos[DTYPE_COUNT] = {
     [DTYPE_Q4_Z] = {"Q4_Z", 32, 19},
     [DTYPE_F8_E4M3] = {"F8_E4M3", 1, 1},
     [DTYPE_F8_E5M2] = {"F8_E5M2", 1, 1},
+    [DTYPE_INT8] = {"INT8", 1, 1},
 };
 
 const struct dtype_info *dtype_info(enum dtype t)
 {
-    assert((unsigned)t < DTYPE_COUNT);
+    assert((unsigned)t < DTYPE_ALL);
     return &infos[t];
 }
 
 bool dtype_from_name(const char *name, enum dtype *out)
 {
-    for (int t = 0; t < DTYPE_COUNT; t++) {
+    for (int t = 0; t < DTYPE_ALL; t++) {
         if (strcasecmp(name, infos[t].name) == 0) {
             *out = (enum dtype)t;
             return true;

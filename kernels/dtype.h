@@ -42,7 +42,9 @@ enum dtype {
     DTYPE_Q4_Z,    /* ours, 32 values: f16 d, u8 z, u8 qs[16]; value = d*(q - z): AWQ and GPTQ */
     DTYPE_F8_E4M3, /* of Hugging Face files: no infinities; 0x7F and 0xFF are NaN */
     DTYPE_F8_E5M2, /* the upper byte of an f16 */
-    DTYPE_COUNT
+    DTYPE_COUNT,   /* of tensors; the rest are types of KV pools only */
+    DTYPE_INT8 = DTYPE_COUNT, /* i8 q of -127 to 127; value = d*q, d of each token and head */
+    DTYPE_ALL
 };
 
 struct dtype_info {
@@ -54,7 +56,7 @@ struct dtype_info {
 /* The facts of a type; never NULL for a valid dtype. */
 const struct dtype_info *dtype_info(enum dtype t);
 
-/* Finds a type by its name ("q8_0", any case). */
+/* Finds a type by its name ("q8_0", any case), of tensors or of KV pools. */
 bool dtype_from_name(const char *name, enum dtype *out);
 
 /* Bytes of a row of n values; n must be a multiple of block_elems. */

@@ -1,6 +1,6 @@
 /* Speed of a whole step, by the clock on the wall and by the processors' time (what counts
  * on a machine that does other work, with one thread), in SmolLM2-135M's shapes with random
- * weights. Not run by the tests. usage: bench_kernels [threads] [type] [8|16];
+ * weights. Not run by the tests. usage: bench_kernels [threads] [type] [8|16] [KV type];
  * 16: activations of 16 bits;
  * a type whose blocks do not divide 576 has 12 heads and a width of 768. */
 #include <math.h>
@@ -213,8 +213,9 @@ int main(int argc, char **argv)
                                MAX_SEQS};
     c.fine_activations = argc > 3 && atoi(argv[3]) == 16;
     struct kv_config kv = {LAYERS, KV_HEADS, DIM, BLOCK, MAX_SEQS * MAX_PAGES, DTYPE_F16};
-    if ((argc > 2 && !dtype_from_name(argv[2], &t)) || !(m.b = backend_cpu_open(&c, &e)))
-        return fprintf(stderr, "usage: bench_kernels [threads] [type] [8|16]\n");
+    if ((argc > 2 && !dtype_from_name(argv[2], &t)) ||
+        (argc > 4 && !dtype_from_name(argv[4], &kv.dtype)) || !(m.b = backend_cpu_open(&c, &e)))
+        return fprintf(stderr, "usage: bench_kernels [threads] [type] [8|16] [KV type]\n");
     if (576 % dtype_info(t)->block_elems)
         heads = 12;
     for (int i = 0; i < DIM / 2; i++)
@@ -224,7 +225,8 @@ int main(int argc, char **argv)
     load(&m, t);
     if (!m.b->ops->kv_open(m.b, &kv, &e))
         return fprintf(stderr, "%s\n", e.msg);
-    printf("%s, %s\n", m.b->ops->describe(m.b), dtype_info(t)->name);
+    printf("%s, %s, KV %s\n", m.b->ops->describe(m.b), dtype_info(t)->name,
+           dtype_info(kv.dtype)->name);
     for (int at = 0; at < 2048; at += MAX_ROWS) /* fills the first sequence's pages */
         step(&m, 1, MAX_ROWS, at, 0);
     show(&m, "prefill", 1, 128, 0, 0);

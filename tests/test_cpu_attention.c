@@ -8,7 +8,7 @@
 #include "cpu_rig.h"
 #include "test.h"
 
-static const enum dtype kv_types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
+static const enum dtype kv_types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_INT8};
 #define N(a) ((int)(sizeof(a) / sizeof *(a)))
 
 struct attention_case {
@@ -55,8 +55,12 @@ static double *turned(const struct attention_case *a, const struct table *t, int
                  out + (size_t)i * heads * dim);
     for (int i = 0; norm && i < a->n * heads; i++)
         ref_rotate(&a->rope, i / heads, out + (size_t)i * dim);
-    for (size_t i = 0; kv && i < n; i++)
-        out[i] = ref_round(a->kv, out[i]);
+    for (size_t i = 0; kv && i < n; i += dim) {
+        if (a->kv == DTYPE_INT8)
+            ref_round_int8(out + i, dim);
+        for (int d = 0; a->kv != DTYPE_INT8 && d < dim; d++)
+            out[i + d] = ref_round(a->kv, out[i + d]);
+    }
     return out;
 }
 
@@ -76,8 +80,9 @@ static void compare_row(const char *what, const struct attention_case *a, int po
         ref_attend(&a->c, pos, sinks ? sinks + h : NULL, q + ((size_t)pos * a->c.n_heads + h) * dim,
                    hk, hv, want);
         /* K rounds to another neighbour here and there: float32 against double rotation */
-        double loose = a->kv == DTYPE_F32 ? 1e-5 : a->kv == DTYPE_F16 ? 1e-3 : 8e-3;
-        assert_near(what, got + h * dim, want, dim, loose, 1e-4);
+        static const double loose[] = {
+            [DTYPE_F32] = 1e-5, [DTYPE_F16] = 1e-3, [DTYPE_BF16] = 8e-3, [DTYPE_INT8] = 8e-3};
+        assert_near(what, got + h * dim, want, dim, loose[a->kv], 1e-4);
     }
     free(hk);
     free(hv);

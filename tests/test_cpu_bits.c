@@ -373,6 +373,10 @@ static void shapes_agree(const char *isa)
          QK_NORM_HEAD, false, false, 0, 8, true},
         {DTYPE_Q6_K, DTYPE_F16, 4, 1, 64, 256, 16, 0, 0, ACT_GELU, ROPE_NORMAL, false, NORM_RMS,
          QK_NORM_HEAD, false, true, 0, 0, true},
+        {DTYPE_Q4_1, DTYPE_INT8, 9, 3, 32, 96, 16, 0, 0, ACT_SILU, ROPE_NEOX, false, NORM_RMS,
+         QK_NORM_HEAD, true},
+        {DTYPE_BF16, DTYPE_INT8, 5, 1, 18, 40, 32, 30, 4, ACT_SILU, ROPE_NORMAL, true},
+        {DTYPE_F32, DTYPE_INT8, 8, 2, 80, 40, 16, 0, 0, ACT_SILU, ROPE_NEOX, false},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         shape_agrees(isa, &shapes[i], i == 0 ? 300 : i < 5 ? 100 : 50);
@@ -391,10 +395,9 @@ static void a_row_has_the_same_bits_however_it_is_batched(void **state)
 }
 
 /* Four segments, read by a tile of a prompt's chunk and by a decoding row */
-static void long_context(const char *isa)
+static void long_context_of(const char *isa, enum dtype kv)
 {
-    static const struct shape s = {DTYPE_F32, DTYPE_F16, 3, 1,        16,         40,
-                                   48,        0,         0, ACT_SILU, ROPE_NORMAL};
+    const struct shape s = {DTYPE_F32, kv, 3, 1, 16, 40, 48, 0, 0, ACT_SILU, ROPE_NORMAL};
     struct mini m[] = {mini_open(isa, &s, 2), mini_open_tight(isa, &s, 2)};
     struct seq want = seq_new(1, 840, 5);
     in_chunks(&m[0], &want, MAX_ROWS);
@@ -410,6 +413,12 @@ static void long_context(const char *isa)
     free(want.logits);
 }
 
+static void long_context(const char *isa)
+{
+    long_context_of(isa, DTYPE_F16);
+    long_context_of(isa, DTYPE_INT8);
+}
+
 static void many_segments_are_joined_in_one_order(void **state)
 {
     for_each_isa(long_context);
@@ -418,7 +427,7 @@ static void many_segments_are_joined_in_one_order(void **state)
 /* The sets that fuse a product and a sum differ in the width of their vectors only. */
 static void as_the_first(const char *isa)
 {
-    enum { N_TYPES = 13 };
+    enum { N_TYPES = 15 };
     static struct seq first[N_TYPES];
     static const struct shape shapes[N_TYPES] = {
         {DTYPE_Q8_0, DTYPE_F16, 4, 1, 64, 256, 16, 0, 5, ACT_SILU, ROPE_NEOX, true},
@@ -438,6 +447,8 @@ static void as_the_first(const char *isa)
          QK_NORM_HEAD, false, false, 0, 8},
         {DTYPE_MXFP4, DTYPE_F16, 4, 2, 16, 96, 16, 0, 0, ACT_SILU, ROPE_NORMAL, false, NORM_RMS,
          QK_NORM_HEAD, false, false, 0, 8, true},
+        {DTYPE_Q4_1, DTYPE_INT8, 9, 3, 32, 96, 16, 20, 0, ACT_SILU, ROPE_NEOX, true},
+        {DTYPE_BF16, DTYPE_INT8, 5, 1, 18, 40, 16, 0, 4, ACT_SILU, ROPE_NORMAL, false},
     };
     if (strcmp(isa, "generic") == 0)
         return;
@@ -461,10 +472,9 @@ static void sets_that_fuse_agree_to_the_bit(void **state)
 }
 
 /* Two sequences whose tables share the pages of a prefix */
-static void shared(const char *isa)
+static void shared_of(const char *isa, enum dtype kv)
 {
-    static const struct shape s = {DTYPE_Q4_1, DTYPE_F16, 6, 2,        16,          160,
-                                   16,         0,         0, ACT_SILU, ROPE_NORMAL, false};
+    const struct shape s = {DTYPE_Q4_1, kv, 6, 2, 16, 160, 16, 0, 0, ACT_SILU, ROPE_NORMAL};
     struct mini m = mini_open(isa, &s, 2);
     struct seq first = seq_new(1, 290, 5), second = seq_new(1, 290, 200), pair[2];
     in_chunks(&m, &first, MAX_ROWS);
@@ -485,6 +495,12 @@ static void shared(const char *isa)
     m.b->ops->close(m.b);
 }
 
+static void shared(const char *isa)
+{
+    shared_of(isa, DTYPE_F16);
+    shared_of(isa, DTYPE_INT8);
+}
+
 static void sequences_that_share_pages_read_the_same_bits(void **state)
 {
     for_each_isa(shared);
@@ -492,17 +508,17 @@ static void sequences_that_share_pages_read_the_same_bits(void **state)
 
 /* A value beyond the KV type's range is clamped, so that later rows stay finite; a NaN in V
  * (token 22; K and q stay finite) is for those who see it. */
-static void huge(const char *isa)
+static void huge_of(const char *isa, enum dtype type, float most)
 {
     enum { N = 40 };
     struct err e;
     struct backend *b = rig_open(isa, 2, N, 1, 3);
-    struct kv_config kv = {1, 1, 16, 16, 3, DTYPE_F16};
+    struct kv_config kv = {1, 1, 16, 16, 3, type};
     struct attention_config c = {1, 1, 16, 0.25f, 0, 0};
     float *values = calloc(2 * N * 16, sizeof *values);
     int32_t pages[3] = {2, 0, 1};
     for (int i = 0; i < 16; i++) {
-        values[20 * 16 + i] = 1e30f;
+        values[20 * 16 + i] = INFINITY;
         values[21 * 16 + i] = -INFINITY;
         values[22 * 16 + i] = NAN;
     }
@@ -522,7 +538,7 @@ static void huge(const char *isa)
     rig_submit(b);
     for (int r = 0; r < 20; r++)
         assert_true(b->ops->read(b, out, r)[3] == 0);
-    assert_true(fabsf(b->ops->read(b, out, 20)[3] - 65504.0f / 21) < 0.01f);
+    assert_true(fabsf(b->ops->read(b, out, 20)[3] * (21 / most) - 1) < 0.005f);
     assert_true(b->ops->read(b, out, 21)[3] == 0); /* the two add up to that */
     for (int r = 22; r < N; r++)
         assert_true(isnan(b->ops->read(b, out, r)[3]));
@@ -530,13 +546,19 @@ static void huge(const char *isa)
     b->ops->close(b);
 }
 
+static void huge(const char *isa)
+{
+    huge_of(isa, DTYPE_F16, 65504);
+    huge_of(isa, DTYPE_INT8, 3e38f);
+}
+
 /* The last row of 300, with the keys of tokens [from, to) NaN: in a tile, and alone. */
-static void check_nan_keys(const char *isa, int from, int to, float soft_cap)
+static void check_nan_keys(const char *isa, enum dtype type, int from, int to, float soft_cap)
 {
     enum { N = 300, N_PAGES = 19 };
     struct err e;
     struct backend *b = rig_open(isa, 2, N, 1, N_PAGES);
-    struct kv_config kv = {1, 1, 16, 16, N_PAGES, DTYPE_F16};
+    struct kv_config kv = {1, 1, 16, 16, N_PAGES, type};
     struct attention_config c = {1, 1, 16, 0.25f, 0, soft_cap};
     float *values = calloc(N * 16, sizeof *values);
     int32_t pages[N_PAGES];
@@ -570,10 +592,12 @@ static void check_nan_keys(const char *isa, int from, int to, float soft_cap)
 
 static void nan_keys(const char *isa)
 {
-    for (int cap = 0; cap < 2; cap++) {
-        check_nan_keys(isa, 7, 8, (float)cap * 30);
-        check_nan_keys(isa, 0, 256, (float)cap * 30); /* a whole segment */
-        check_nan_keys(isa, 256, 299, (float)cap * 30);
+    for (int i = 0; i < 4; i++) {
+        const enum dtype type = i / 2 ? DTYPE_INT8 : DTYPE_F16;
+        const float cap = i % 2 ? 30 : 0;
+        check_nan_keys(isa, type, 7, 8, cap);
+        check_nan_keys(isa, type, 0, 256, cap); /* a whole segment */
+        check_nan_keys(isa, type, 256, 299, cap);
     }
 }
 

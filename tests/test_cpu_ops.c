@@ -289,6 +289,9 @@ static void a_pool_of_a_wrong_shape_is_refused(void **state)
     kv.dtype = DTYPE_Q8_0;
     assert_false(b->ops->kv_open(b, &kv, &e));
     assert_contains(e.msg, "Q8_0");
+    kv = (struct kv_config){1, 1, 513, 16, 1, DTYPE_INT8};
+    assert_false(b->ops->kv_open(b, &kv, &e));
+    assert_contains(e.msg, "int8 with heads of 513 dims: at most 512");
     b->ops->close(b);
 }
 
@@ -328,6 +331,8 @@ static void memory_counts_what_was_taken(void **state)
     assert_int_equal(after.weights - before.weights, 4 * 3 * 320);
     assert_int_equal(after.kv, 5 * b->ops->kv_page_bytes(b, &kv));
     assert_int_equal(b->ops->kv_page_bytes(b, &kv), 2 * 3 * 64 * 16 * 2 * 2);
+    kv.dtype = DTYPE_INT8; /* and two scales of 16 bits a token */
+    assert_int_equal(b->ops->kv_page_bytes(b, &kv), 2 * 3 * (64 + 64 + 4) * 16);
     assert_true(after.total > after.weights + after.kv + after.activations);
     ref_matrix_free(&m);
     b->ops->close(b);

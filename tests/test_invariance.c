@@ -43,6 +43,15 @@ static void pages_of_32_answer_the_same_alone_and_in_every_crowd(void **state)
     rig_check_invariance("llama3.F16.gguf", c);
 }
 
+static void int8_keys_and_values_answer_the_same_alone_and_in_every_crowd(void **state)
+{
+    struct engine_config c = rig_defaults;
+    c.kv_dtype_auto = false;
+    c.kv_dtype = DTYPE_INT8;
+    rig_check_invariance("llama_k.Q4_1.gguf", c);
+    rig_check_invariance("gemma3.Q8_0.gguf", c);
+}
+
 /* --- models made here --- */
 
 static float random_weight(uint64_t *rng)
@@ -197,6 +206,7 @@ int main(void)
         cmocka_unit_test(float_weights_answer_the_same_alone_and_in_every_crowd),
         cmocka_unit_test(windowed_layers_answer_the_same_alone_and_in_every_crowd),
         cmocka_unit_test(pages_of_32_answer_the_same_alone_and_in_every_crowd),
+        cmocka_unit_test(int8_keys_and_values_answer_the_same_alone_and_in_every_crowd),
         cmocka_unit_test(experts_and_sinks_answer_the_same_alone_and_in_every_crowd),
         cmocka_unit_test(quantised_experts_answer_the_same_alone_and_in_every_crowd),
         cmocka_unit_test(parallel_blocks_answer_the_same_alone_and_in_every_crowd),

@@ -266,11 +266,18 @@ static struct kv_pool pool_shape(const struct kv_config *c)
         .block_size = c->block_size,
         .n_pages = c->n_pages,
         .v_dim = (c->head_dim + PANEL - 1) / PANEL * PANEL,
-        .elem = c->dtype == DTYPE_F32 ? 4 : 2,
     };
-    size_t a_dim = (size_t)c->n_kv_heads * PANEL * kv.elem;
-    kv.v_offset = ((size_t)c->head_dim * a_dim + 63) / 64 * 64;
-    kv.sub_bytes = kv.v_offset + ((size_t)kv.v_dim * a_dim + 63) / 64 * 64;
+    const size_t dim = (size_t)c->head_dim, v_dim = (size_t)kv.v_dim, heads = (size_t)c->n_kv_heads;
+    if (c->dtype == DTYPE_INT8) {
+        kv.k_bytes = (dim + 3) / 4 * 4 * PANEL + 2 * PANEL * sizeof(uint16_t);
+        kv.v_bytes = v_dim * PANEL;
+    } else {
+        const size_t line = PANEL * (size_t)dtype_info(c->dtype)->block_bytes;
+        kv.k_bytes = dim * line;
+        kv.v_bytes = v_dim * line;
+    }
+    kv.v_offset = (heads * kv.k_bytes + 63) / 64 * 64;
+    kv.sub_bytes = kv.v_offset + (heads * kv.v_bytes + 63) / 64 * 64;
     kv.layer_bytes = kv.sub_bytes * (c->block_size / PANEL);
     kv.page_bytes = kv.layer_bytes * c->n_layers;
     return kv;
@@ -299,9 +306,13 @@ static bool check_pool(const struct cpu_backend *b, const struct kv_config *c, s
 {
     if (b->kv.data)
         return err_set(e, ERR_INVALID, "the KV pool is open already");
-    if (c->dtype != DTYPE_F32 && c->dtype != DTYPE_F16 && c->dtype != DTYPE_BF16)
-        return err_set(e, ERR_UNSUPPORTED, "KV type %s: the CPU backend has f32, f16, bf16",
-                       (unsigned)c->dtype < DTYPE_COUNT ? dtype_info(c->dtype)->name : "?");
+    if (c->dtype != DTYPE_F32 && c->dtype != DTYPE_F16 && c->dtype != DTYPE_BF16 &&
+        c->dtype != DTYPE_INT8)
+        return err_set(e, ERR_UNSUPPORTED, "KV type %s: the CPU backend has f32, f16, bf16, int8",
+                       (unsigned)c->dtype < DTYPE_ALL ? dtype_info(c->dtype)->name : "?");
+    if (c->dtype == DTYPE_INT8 && c->head_dim > INT8_MAX_DIM)
+        return err_set(e, ERR_UNSUPPORTED, "KV type int8 with heads of %d dims: at most %d",
+                       c->head_dim, INT8_MAX_DIM);
     if (c->block_size < PANEL || c->block_size % PANEL != 0 || c->block_size > 4096)
         return err_set(e, ERR_INVALID, "block size %d: expected a multiple of %d up to 4096",
                        c->block_size, PANEL);

@@ -140,16 +140,21 @@ static inline int panel_block_bytes(enum dtype t)
 }
 
 /* The KV pool. A page holds, layer by layer, sub-pages of 16 tokens; a sub-page holds
- * K [kv head][dim][16 tokens], then V [kv head][16 tokens][dim, padded to 16]. */
+ * K [kv head][dim][16 tokens], then V [kv head][16 tokens][dim, padded to 16].
+ * INT8 has four values side by side, so that a 32-bit lane belongs to one token, or dim:
+ *   K of a head [dim / 4][16 tokens][4 dims] of u8 q + 128, then the tokens' scales,
+ *     bf16 [K, V][16];
+ *   V of a head [4][dim, padded to 16][4 tokens] of u8 q + 128 */
 struct kv_pool {
     uint8_t *data; /* [n_pages][page_bytes] */
     enum dtype type;
     int n_layers, n_kv_heads, head_dim, block_size, n_pages;
-    int v_dim; /* head_dim rounded up to 16 */
-    int elem;  /* bytes of a value */
+    int v_dim;               /* head_dim rounded up to 16 */
+    size_t k_bytes, v_bytes; /* of one head in a sub-page */
     size_t sub_bytes, layer_bytes, page_bytes;
     size_t v_offset; /* of V in a sub-page */
 };
+#define INT8_MAX_DIM 512 /* of a head: its sums of int8 times int16 fit into 32 bits */
 
 static inline uint8_t *kv_sub_page(const struct kv_pool *kv, int layer, int page, int sub)
 {
@@ -159,12 +164,18 @@ static inline uint8_t *kv_sub_page(const struct kv_pool *kv, int layer, int page
 
 static inline uint8_t *kv_k(const struct kv_pool *kv, uint8_t *sub_page, int head)
 {
-    return sub_page + (size_t)head * kv->head_dim * PANEL * kv->elem;
+    return sub_page + (size_t)head * kv->k_bytes;
 }
 
 static inline uint8_t *kv_v(const struct kv_pool *kv, uint8_t *sub_page, int head)
 {
-    return sub_page + kv->v_offset + (size_t)head * kv->v_dim * PANEL * kv->elem;
+    return sub_page + kv->v_offset + (size_t)head * kv->v_bytes;
+}
+
+/* Of an INT8 pool, given a head's K: bf16 [K, V][16 tokens] */
+static inline uint16_t *kv_scales(const struct kv_pool *kv, uint8_t *k)
+{
+    return (uint16_t *)(void *)(k + kv->k_bytes) - 2 * PANEL;
 }
 
 #endif

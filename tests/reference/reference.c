@@ -31,6 +31,20 @@ double ref_round(enum dtype type, double x)
     return x > most ? most : x < -most ? -most : x;
 }
 
+void ref_round_int8(double *x, int n)
+{
+    double most = 0;
+    int e;
+    for (int i = 0; i < n; i++)
+        most = fmax(most, fabs(x[i]));
+    if (most == 0)
+        return;
+    frexp(most / 127, &e);
+    const double scale = ldexp(ceil(ldexp(most / 127, 8 - e)), e - 8);
+    for (int i = 0; i < n; i++)
+        x[i] = nearest_even(x[i] / scale) * scale;
+}
+
 static uint16_t half_bits(double x) /* of a value that f16 has */
 {
     uint16_t sign = signbit(x) ? 0x8000 : 0;

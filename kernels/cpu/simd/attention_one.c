@@ -1,9 +1,5 @@
-/* Attention of one query: K and V are read once, as they lie, for up to ROWS heads at a time.
- * Bound by memory, so that it must never wait for it: while the scores are computed this unit's
- * V is fetched, and with the values the next unit's K. Processors drop fetches when too many are
- * under way, so they are spread evenly, and each line is asked for again shortly before its use: K
- * a step ahead in the scores, V a sub-page ahead in the values. */
-#include "attention.h"
+/* Attention of one query over floats. */
+#include "attention_one.h"
 
 #define ROWS 3
 #if LANES == 16
@@ -15,29 +11,9 @@
 #endif
 #define MOST_ABREAST 4
 
-/* A unit, counted from the start of its segment */
-struct span {
-    const struct attend_unit *unit, *next;
-    int segment, lo, hi;
-};
-
-/* Asks for the lines that [at, at + bytes) of some K or V begins. */
-INL void fetch(const uint8_t *of, size_t at, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i += 64)
-        __builtin_prefetch(of + at + i, 0, 2);
-}
-
 INL size_t bytes_of(const enum dtype type)
 {
     return type == DTYPE_F32 ? 4 : 2;
-}
-
-/* Sub-page p of the unit; past its end the last one */
-INL uint8_t *unit_sub_page(const struct span *u, int p)
-{
-    int last = (u->hi - 1) / PANEL;
-    return sub_page_at(&u->unit->kv, u->segment + (p < last ? p : last) * PANEL);
 }
 
 /* Scores of np sub-pages from p on, n heads: 16 tokens are the lanes. */
@@ -72,16 +48,6 @@ INL void scores(const struct span *u, const enum dtype type, int p, const int np
     for (int r = 0; r < n; r++)
         for (int i = 0; i < np * GROUPS; i++)
             vf_store(s[r] + p * PANEL + i * LANES, acc[r][i]);
-}
-
-/* K of the next unit, of the sub-page that it has where this one has p, NULL for none */
-INL const uint8_t *next_k(const struct span *u, int p)
-{
-    if (!u->next)
-        return NULL;
-    const struct kv_view *kv = &u->next->kv;
-    int pos = u->next->lo / PANEL * PANEL + (p - u->lo / PANEL) * PANEL;
-    return pos < u->next->hi ? kv_k(kv->pool, sub_page_at(kv, pos), kv->head) : NULL;
 }
 
 /* nv vectors of V from dim `dim` on, n heads */
@@ -166,7 +132,9 @@ void ISA_FN(attend_one)(const struct attend_unit *unit, const struct attend_unit
 {
     int segment = unit->lo / SEGMENT * SEGMENT;
     struct span u = {unit, next, segment, unit->lo - segment, unit->hi - segment};
-    if (unit->kv.pool->type == DTYPE_F16)
+    if (unit->kv.pool->type == DTYPE_INT8)
+        ISA_FN(attend_one_int8)(&u, c->soft_cap, q, ldq, rows, part, ldp);
+    else if (unit->kv.pool->type == DTYPE_F16)
         all_heads(&u, DTYPE_F16, c->soft_cap, q, ldq, rows, part, ldp);
     else if (unit->kv.pool->type == DTYPE_BF16)
         all_heads(&u, DTYPE_BF16, c->soft_cap, q, ldq, rows, part, ldp);

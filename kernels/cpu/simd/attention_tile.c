@@ -2,7 +2,7 @@
  * matrix products, FlashAttention's blocking over the segments being the caller's loop (Dao et
  * al. 2022). K stays page by page and V in slices of 16 dims, so that the right-hand side of
  * every product is [n][16] and lies in L1. Bound by multiplications. */
-#include "attention.h"
+#include "attention_tile.h"
 
 #if defined(__AVX2__) || defined(SIMD_NEON)
 #define ROWS 6
@@ -59,33 +59,6 @@ static void product_rows(const float *a, int lda, const float *b, int n, float *
     }
 }
 
-/* Some rows and the tokens that any of them sees, from the segment's start */
-struct band {
-    int row, rows, lo, hi;
-};
-
-INL struct band band_at(int row, int rows, int segment, const int *lo, const int *hi)
-{
-    struct band b = {row, rows, SEGMENT, 0};
-    for (int r = row; r < row + b.rows; r++) {
-        if (lo[r] >= hi[r])
-            continue;
-        b.lo = lo[r] - segment < b.lo ? lo[r] - segment : b.lo;
-        b.hi = hi[r] - segment > b.hi ? hi[r] - segment : b.hi;
-    }
-    return b;
-}
-
-/* Bands of `each` rows, fewer at the end */
-INL int make_bands(struct band *bands, int rows, int each, int segment, const int *lo,
-                   const int *hi)
-{
-    int n = 0;
-    for (int r = 0; r < rows; r += each)
-        bands[n++] = band_at(r, rows - r < each ? rows - r : each, segment, lo, hi);
-    return n;
-}
-
 /* K [sub-page][dim][16], V [v_dim / 16][token][16] of tokens [lo, hi). True: V has a NaN. */
 INL bool convert(const struct kv_view *kv, const enum dtype type, int segment, int lo, int hi,
                  float *k, float *v)
@@ -136,6 +109,10 @@ void ISA_FN(attend_tile)(const struct kv_view *kv, const struct score_config *c,
                          float *part, int ldp, float *scratch)
 {
     const struct kv_pool *pool = kv->pool;
+    if (pool->type == DTYPE_INT8) {
+        ISA_FN(attend_tile_int8)(kv, c, segment, lo, hi, q, ldq, rows, part, ldp, scratch);
+        return;
+    }
     int dims = pool->head_dim, first = SEGMENT, last = 0;
     float *k = scratch, *v = k + (size_t)SEGMENT * pool->v_dim;
     float *s = v + (size_t)SEGMENT * pool->v_dim;

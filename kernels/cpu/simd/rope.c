@@ -1,5 +1,5 @@
 /* Rotary embedding, and writing a token's K and V to its page. */
-#include "table.h"
+#include "attention_int8.h"
 
 #include <float.h>
 
@@ -53,6 +53,58 @@ INL void put(enum dtype type, uint8_t *at, size_t i, float x)
 #endif
 }
 
+#define INT8_MOST 3e38f /* 127 times its scale, rounded up, is finite */
+
+/* The bf16 that is not below x > 0: what is divided by it stays in the range that x was made for */
+INL uint16_t bf16_not_below(float x)
+{
+    union {
+        float value;
+        uint32_t bits;
+    } v = {x};
+    return (uint16_t)((v.bits + 0xffff) >> 16);
+}
+
+/* x[n] as bytes q + 128, |q| <= 127, then zeros to a multiple of 16; their scale, bf16 */
+INL uint16_t to_int8(const float *x, int n, uint8_t to[INT8_MAX_DIM])
+{
+    float padded[INT8_MAX_DIM];
+    const int all = round_up_16(n);
+    memcpy(padded, x, (size_t)n * sizeof *x);
+    memset(padded + n, 0, (size_t)(all - n) * sizeof *x);
+    for (int i = 0; i < all; i += LANES) {
+        vf below = vf_min(vf_splat(INT8_MOST), vf_load(padded + i)); /* NaN stays */
+        vf_store(padded + i, vf_max(vf_splat(-INT8_MOST), below));
+    }
+    const float most = largest_of(padded, all);
+    if (!(most >= 1e-30f)) { /* its inverse overflows, or NaN */
+        memset(to, 128, INT8_MAX_DIM);
+        return most == most ? 0 : 0x7fc0;
+    }
+    const uint16_t scale = bf16_not_below(most / 127);
+    const float inverse = 1 / bf16_to_f32(scale);
+    for (int i = 0; i < all; i += LANES) {
+        vi q = vf_round(vf_load(padded + i) * inverse) + 128;
+        for (int j = 0; j < LANES; j++)
+            to[i + j] = (uint8_t)q[j];
+    }
+    return scale;
+}
+
+INL void write_int8(const struct kv_pool *kv, uint8_t *sub_page, int slot, int head, const float *k,
+                    const float *v)
+{
+    uint8_t *kp = kv_k(kv, sub_page, head), *vp = kv_v(kv, sub_page, head), q[INT8_MAX_DIM];
+    uint16_t *scales = kv_scales(kv, kp);
+    scales[slot] = to_int8(k, kv->head_dim, q);
+    for (int d = 0; d < kv->head_dim; d += 4)
+        memcpy(kp + d * PANEL + slot * 4, q + d, 4);
+    scales[PANEL + slot] = to_int8(v, kv->head_dim, q);
+    vp += slot / 4 * 4 * kv->v_dim + slot % 4;
+    for (int d = 0; d < kv->v_dim; d++)
+        vp[d * 4] = q[d];
+}
+
 INL void write_head(enum dtype type, const struct kv_pool *kv, uint8_t *sub_page, int slot,
                     int head, const float *k, const float *v)
 {
@@ -69,7 +121,9 @@ INL void write_head(enum dtype type, const struct kv_pool *kv, uint8_t *sub_page
 void ISA_FN(kv_write)(const struct kv_pool *kv, uint8_t *sub_page, int slot, int head,
                       const float *k, const float *v)
 {
-    if (kv->type == DTYPE_F16)
+    if (kv->type == DTYPE_INT8)
+        write_int8(kv, sub_page, slot, head, k, v);
+    else if (kv->type == DTYPE_F16)
         write_head(DTYPE_F16, kv, sub_page, slot, head, k, v);
     else if (kv->type == DTYPE_BF16)
         write_head(DTYPE_BF16, kv, sub_page, slot, head, k, v);

@@ -13,6 +13,8 @@
 
 #if defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(__SSE2__)
+#include <emmintrin.h>
 #elif defined(SIMD_NEON)
 #include <arm_neon.h>
 #endif
@@ -148,6 +150,19 @@ INL vf vf_min(vf a, vf b)
     return _mm256_min_ps(a, b);
 #else
     return vf_select(a < b, a, b);
+#endif
+}
+
+/* The larger, as signed integers */
+INL vi vi_max(vi a, vi b)
+{
+#if LANES == 16
+    return (vi)_mm512_max_epi32((__m512i)a, (__m512i)b);
+#elif LANES == 8
+    return (vi)_mm256_max_epi32((__m256i)a, (__m256i)b);
+#else
+    vi more = a > b;
+    return (more & a) | (~more & b);
 #endif
 }
 
@@ -352,9 +367,21 @@ INL vi madd_pairs(vh a, vi b)
     return (vi)_mm512_madd_epi16((__m512i)a, (__m512i)b);
 #elif LANES == 8
     return (vi)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+#elif defined(__SSE2__)
+    return (vi)_mm_madd_epi16((__m128i)a, (__m128i)b);
 #else
     vi low = ((vi)((vu)a << 16) >> 16) * ((vi)((vu)b << 16) >> 16);
     return low + ((vi)a >> 16) * (b >> 16);
+#endif
+}
+
+/* sum + madd_pairs(a, b), which wraps */
+INL vi madd_pairs_add(vi sum, vh a, vi b)
+{
+#ifdef __AVX512VNNI__
+    return (vi)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
+#else
+    return (vi)((vu)sum + (vu)madd_pairs(a, b));
 #endif
 }
 
