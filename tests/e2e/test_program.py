@@ -49,6 +49,7 @@ def test_output_that_does_not_arrive_is_a_failure(args):
     (("--port", "99999"), "--port 99999: expected 1 to 65535"),
     (("--host", "0.0.0.0"), "--allow-unauthenticated"),
     (("--prot", "1"), "unknown flag --prot"),
+    (("--kv-cache-dtype", "int3"), "--kv-cache-dtype int3: expected one of auto|f16|bf16|f32|int8"),
 ])
 def test_a_wrong_flag_is_told_what_would_be_right(flags, message):
     r = run("serve", SMALL, *flags)
@@ -88,6 +89,19 @@ def test_start_prints_the_model_the_memory_budget_and_what_fits():
                      r"activations \d+\.\d MiB \(8 bits where weights are quantised\)", log)
     assert re.search(r"fits: \d+ tokens in \d+ pages of 16", log)
     assert re.search(r"context: \d+ tokens, what the KV cache holds; the model allows 8192", log)
+
+
+def test_a_cache_of_int8_is_nearly_half_as_large_and_answers_alike():
+    said = {}
+    for kv in "f16", "int8":
+        with Tokend("--kv-cache-memory", "64MiB", "--kv-cache-dtype", kv) as server:
+            reply = server.http.post("/v1/completions", json={"prompt": "The capital of France is", "max_tokens": 8,
+                                                              "temperature": 0, "logprobs": 0}).json()["choices"][0]
+            said[kv] = reply["text"], reply["logprobs"]["token_logprobs"], server.output()
+    assert "(22.5 KiB a token, F16)" in said["f16"][2] and "(11.6 KiB a token, INT8)" in said["int8"][2]
+    assert said["int8"][0].startswith(" Paris") and said["int8"][0] == said["f16"][0]
+    assert said["int8"][1] != said["f16"][1]  # it is another cache
+    assert all(abs(a - b) < 0.3 for a, b in zip(said["int8"][1], said["f16"][1]))
 
 
 def test_each_request_has_a_line_at_level_debug():
