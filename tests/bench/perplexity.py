@@ -23,12 +23,8 @@ def post(server, path, body):
         return json.load(reply)
 
 
-def chunks_of(server, texts, tokens, context):
-    ids = []
-    for path in texts:
-        with open(path, encoding="utf-8") as f:
-            ids += post(server, "/tokenize", {"prompt": f.read(), "add_special_tokens": False})["tokens"]
-    ids = ids[:tokens]
+def chunks_of(server, text, tokens, context):
+    ids = post(server, "/tokenize", {"prompt": text, "add_special_tokens": False})["tokens"][:tokens]
     return [ids[i:i + context] for i in range(0, len(ids), context) if len(ids) - i > 1]
 
 
@@ -37,14 +33,14 @@ def logprobs(server, chunk):
     return reply["choices"][0]["logprobs"]["token_logprobs"][1:]
 
 
-def run(args, kv):
+def run(args, kv, text):
     port = free_port()
     server = Server("tokend", [args.tokend, "serve", args.model, "--port", str(port), "--threads", str(args.threads),
                                "--max-num-seqs", "1", "--max-model-len", str(args.context + 1), "--kv-cache-dtype",
                                kv, "--activation-bits", args.activation_bits, "--log-level", "warn"], port)
     try:
         found = []
-        for chunk in chunks_of(server, args.text, args.tokens, args.context):
+        for chunk in chunks_of(server, text, args.tokens, args.context):
             found += logprobs(server, chunk)
         return found
     finally:
@@ -63,9 +59,13 @@ def main():
     p.add_argument("--activation-bits", default="16", help="8 moves logprobs more than a cache of 16 bits does")
     p.add_argument("text", nargs="+")
     args = p.parse_args()
+    text = ""
+    for path in args.text:
+        with open(path, encoding="utf-8") as f:
+            text += f.read()
     base = None
     for kv in args.kv.split(","):
-        found = run(args, kv)
+        found = run(args, kv, text)
         base = base or found
         mean = -sum(found) / len(found)
         shift = [abs(a - b) for a, b in zip(found, base)]
