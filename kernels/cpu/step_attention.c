@@ -22,7 +22,8 @@ struct pass {
     int per_unit; /* of them, heads of a tile unit */
     int splits;   /* tile units a KV head */
     int ldp;      /* floats of a partial result */
-    float *out;   /* [rows][ld_out] */
+    bool staged;  /* blocks of 32 outputs are of more than one unit: quantised after all of them */
+    float *out;   /* [rows][ld_out], unless quantised at once */
     int ld_out;
 };
 
@@ -114,9 +115,24 @@ static struct pass pass_of(const struct cpu_backend *b, const struct record *r)
     p.per_unit = (p.group + p.splits - 1) / p.splits;
     p.score.soft_cap = c->soft_cap;
     p.score.scale = c->soft_cap > 0 ? c->scale : c->scale * 1.44269504088896341f;
+    p.staged = out->quantised && (p.group * b->kv.head_dim % QBLOCK != 0 ||
+                                  p.per_unit * b->kv.head_dim % QBLOCK != 0);
     p.out = out->quantised ? b->staging : out->f;
     p.ld_out = out->quantised ? out->width : out->stride;
     return p;
+}
+
+/* The row's outputs of heads [head, head + n), a unit's */
+static void store_heads(const struct cpu_backend *b, const struct pass *p, int row, int head, int n,
+                        const float *y)
+{
+    const struct activation *out = p->r->attention.out;
+    int first = head * b->kv.head_dim, width = n * b->kv.head_dim;
+    if (out->quantised && !p->staged)
+        b->kernels->quantise(out, activation_qstride(out, b->inputs.n_rows), row, first / QBLOCK, y,
+                             width / QBLOCK);
+    else
+        memcpy(p->out + (size_t)row * p->ld_out + first, y, (size_t)width * sizeof *y);
 }
 
 static const float *sink_of(const struct pass *p, int head)
@@ -186,10 +202,12 @@ static void run_tile(const struct cpu_backend *b, const struct pass *p, int memb
     int seen = first_seen(p->c, tile->pos), last = tile->pos + tile->n_rows;
     for (int segment = seen / SEGMENT * SEGMENT; segment < last; segment += SEGMENT)
         tile_segment(b, p, &t, &kv, segment);
+    float *y = t.q; /* [n_rows][heads][dim], as the queries were */
     for (int r = 0; r < t.n; r++)
-        b->kernels->part_finish(p->out + (size_t)(tile->row + r / heads) * p->ld_out +
-                                    (size_t)(t.head + r % heads) * dim,
-                                t.acc + (size_t)r * p->ldp, sink_of(p, t.head + r % heads), dim);
+        b->kernels->part_finish(y + (size_t)r * dim, t.acc + (size_t)r * p->ldp,
+                                sink_of(p, t.head + r % heads), dim);
+    for (int i = 0; i < tile->n_rows; i++)
+        store_heads(b, p, tile->row + i, t.head, heads, y + (size_t)i * heads * dim);
 }
 
 /* --- lone rows --- */
@@ -262,25 +280,28 @@ static void run_lone(const struct cpu_backend *b, const struct pass *p, const st
 }
 
 static void join_lone(const struct cpu_backend *b, const struct pass *p, const struct wave *w,
-                      int i)
+                      int member, int i, int kv_head)
 {
     const struct lone_row *row = &b->lone[i];
+    int dim = b->kv.head_dim, head = kv_head * p->group;
     int first = first_seen(p->c, row->pos) / SEGMENT, last = row->pos / SEGMENT;
-    for (int h = 0; h < p->c->n_heads; h++) {
+    float *y = b->workers[member].row;
+    for (int h = head; h < head + p->group; h++) {
         float *acc = part_at(b, p, w, first, i, h);
         for (int s = first + 1; s <= last; s++)
             b->kernels->part_join(acc, part_at(b, p, w, s, i, h), b->kv.v_dim);
-        b->kernels->part_finish(p->out + (size_t)row->row * p->ld_out + (size_t)h * b->kv.head_dim,
-                                acc, sink_of(p, h), b->kv.head_dim);
+        b->kernels->part_finish(y + (size_t)(h - head) * dim, acc, sink_of(p, h), dim);
     }
+    store_heads(b, p, row->row, head, p->group, y);
 }
 
-static void join_wave(const struct cpu_backend *b, const struct pass *p, const struct wave *w)
+static void join_wave(const struct cpu_backend *b, const struct pass *p, const struct wave *w,
+                      int member)
 {
-    int first, end;
-    while (step_row_share(b, w->end - w->first, team_claim(b->team), &first, &end))
+    int heads = p->c->n_kv_heads, first, end;
+    while (step_row_share(b, (w->end - w->first) * heads, team_claim(b->team), &first, &end))
         for (int i = first; i < end; i++)
-            join_lone(b, p, w, w->first + i);
+            join_lone(b, p, w, member, w->first + i / heads, i % heads);
 }
 
 static void quantise_rows(const struct cpu_backend *b, const struct pass *p)
@@ -310,18 +331,23 @@ static void run_units(const struct cpu_backend *b, const struct pass *p, const s
     }
 }
 
+/* Units, then, of lone rows, a join, and a last phase where outputs were staged; step.c ends it */
 void step_attention(struct cpu_backend *b, const struct record *r, int member)
 {
     struct pass p = pass_of(b, r);
     struct wave w = wave_from(b, &p, 0);
-    for (bool first = true; first || w.first < b->n_lone; first = false) {
-        run_units(b, &p, &w, member, first ? b->n_tiles : 0);
+    run_units(b, &p, &w, member, b->n_tiles);
+    while (w.first < w.end) {
         team_barrier(b->team, member);
-        join_wave(b, &p, &w);
+        join_wave(b, &p, &w, member);
         w = wave_from(b, &p, w.end);
-        if (w.first < b->n_lone || r->attention.out->quantised)
-            team_barrier(b->team, member);
+        if (w.first == w.end)
+            break;
+        team_barrier(b->team, member);
+        run_units(b, &p, &w, member, 0);
     }
-    if (r->attention.out->quantised)
+    if (p.staged) {
+        team_barrier(b->team, member);
         quantise_rows(b, &p);
+    }
 }

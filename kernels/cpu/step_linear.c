@@ -6,6 +6,10 @@
 #include <assert.h>
 #include <string.h>
 
+/* Of more rows than these, smaller units: what waits for the epilogue then lies in the L2 cache,
+ * and who is ready waits less for the last unit. */
+#define MANY_ROWS 32
+
 struct split {
     int n, tile, n_tiles; /* rows of the step, rows of a tile */
     int panels_a_unit;    /* even where results are quantised in blocks of 32 */
@@ -23,7 +27,8 @@ static struct split split_up(const struct cpu_backend *b, const struct record *r
     }
     s.n_tiles = (s.n + s.tile - 1) / s.tile;
     int want = panels * (s.n_tiles ? s.n_tiles : 1) / (team_size(b->team) * 8);
-    s.panels_a_unit = want < least ? least : want > LINEAR_PANELS ? LINEAR_PANELS : want;
+    int most = s.n > MANY_ROWS ? LINEAR_PANELS / 2 : LINEAR_PANELS;
+    s.panels_a_unit = want < least ? least : want > most ? most : want;
     s.panels_a_unit -= s.panels_a_unit % least;
     for (int i = 0; i < n_w; i++) {
         s.units_of[i] = (r->linear.w[i]->panels + s.panels_a_unit - 1) / s.panels_a_unit;

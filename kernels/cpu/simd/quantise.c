@@ -8,24 +8,45 @@ INL int32_t largest_magnitude(const float *x)
 {
     vi m = {0};
     for (int i = 0; i < QBLOCK; i += LANES) {
-        vi a = (vi)vf_load(x + i) & 0x7fffffff, more = a > m;
+        vi a = (vi)vf_load(x + i) & 0x7fffffff;
+#if LANES == 16
+        m = (vi)_mm512_max_epi32((__m512i)a, (__m512i)m);
+#else
+        vi more = a > m;
         m = (more & a) | (~more & m);
+#endif
     }
+#if LANES >= 8
+#if LANES == 16
+    const __m256i e = _mm256_max_epi32(_mm512_castsi512_si256((__m512i)m),
+                                       _mm512_extracti64x4_epi64((__m512i)m, 1));
+#else
+    const __m256i e = (__m256i)m;
+#endif
+    __m128i q = _mm_max_epi32(_mm256_castsi256_si128(e), _mm256_extracti128_si256(e, 1));
+    q = _mm_max_epi32(q, _mm_shuffle_epi32(q, 0x4e));
+    return _mm_cvtsi128_si32(_mm_max_epi32(q, _mm_shuffle_epi32(q, 0xb1)));
+#else
     int32_t best = 0;
     for (int i = 0; i < LANES; i++)
         best = m[i] > best ? m[i] : best;
     return best;
+#endif
 }
 
 /* Eight bits of each value and the sum of each half */
 INL void round_block(int8_t *q, int16_t *sums, const float *x, float inverse)
 {
 #if LANES == 16
-    for (int half = 0; half < 2; half++) {
-        __m512i r = (__m512i)vf_round(vf_load(x + half * 16) * inverse);
-        _mm_storeu_si128((__m128i *)(q + half * 16), _mm512_cvtepi32_epi8(r));
-        sums[half] = (int16_t)_mm512_reduce_add_epi32(r);
-    }
+    const __m128i low = _mm512_cvtepi32_epi8((__m512i)vf_round(vf_load(x) * inverse));
+    const __m128i high = _mm512_cvtepi32_epi8((__m512i)vf_round(vf_load(x + 16) * inverse));
+    const __m256i p = _mm256_set_m128i(high, low);
+    _mm256_storeu_si256((__m256i *)q, p);
+    /* q + 128, eight and eight added */
+    __m256i eight = _mm256_sad_epu8(_mm256_xor_si256(p, _mm256_set1_epi8(-128)), (__m256i){0});
+    eight = _mm256_add_epi32(eight, _mm256_shuffle_epi32(eight, 0x4e));
+    sums[0] = (int16_t)(_mm256_extract_epi32(eight, 0) - 16 * 128);
+    sums[1] = (int16_t)(_mm256_extract_epi32(eight, 4) - 16 * 128);
 #elif LANES == 8
     vi r[4];
     for (int i = 0; i < 4; i++)
