@@ -2,7 +2,12 @@
  *
  * Tokenizer files write them for other engines: Oniguruma (tokenizer.json) and Rust's regex
  * crates (tiktoken). What those mean by \s, \w, $ and the like is translated; what has no
- * equal is refused by name. Immutable after opening; each caller brings its own scratch. */
+ * equal is refused by name. Immutable after opening; each caller brings its own scratch.
+ *
+ * A file's pattern may need more time than anybody has: what all looks with one scratch cost is
+ * limited, in processor time. Between two looks at the clock lie a few places where a match may
+ * start, each with a limit of PCRE2's own. (Our own patterns cost linear time and have no limit.)
+ */
 #ifndef TOKEND_REGEX_H
 #define TOKEND_REGEX_H
 
@@ -28,6 +33,8 @@ void regex_close(struct regex *); /* NULL is fine */
 struct regex_scratch; /* for one text at a time */
 struct regex_scratch *regex_scratch_new(struct err *e);
 void regex_scratch_free(struct regex_scratch *);
+/* Seconds of processor time instead of the usual ten: tests. */
+void regex_scratch_limit(struct regex_scratch *, double seconds);
 
 /* The next match in text[n], valid UTF-8, from `at` on. 1: found, 0: none, -1: failed. */
 int regex_find(const struct regex *, struct regex_scratch *, const char *text, size_t n, size_t at,

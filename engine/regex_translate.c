@@ -308,6 +308,11 @@ static bool item(struct translation *t)
     }
 }
 
+bool regex_translate_is_linear(struct str pattern, enum regex_dialect dialect)
+{
+    return dialect == REGEX_ONIG && str_is(pattern, "\\s+$");
+}
+
 bool regex_translate(struct str pattern, enum regex_dialect dialect, struct buf *out, struct err *e)
 {
     struct translation t = {.p = pattern, .dialect = dialect, .out = out, .atom = NO_ATOM, .e = e};
@@ -315,7 +320,7 @@ bool regex_translate(struct str pattern, enum regex_dialect dialect, struct buf 
     if (bad < pattern.len)
         return err_set(e, ERR_INVALID, "a regular expression is not UTF-8 at byte %zu", bad);
     /* Would cost the square of a run of spaces that does not end a line: look at each run once. */
-    if (dialect == REGEX_ONIG && str_is(pattern, "\\s+$")) {
+    if (regex_translate_is_linear(pattern, dialect)) {
         buf_add_str(out, "(?:\\G|(?<![" REGEX_SPACES "]))[" REGEX_SPACES "]+$");
         t.at = pattern.len;
     }
