@@ -312,6 +312,109 @@ static void results_are_stored_added_or_activated(void **state)
     rig_in_all_orders(all_into);
 }
 
+/* --- float weights --- */
+
+/* rows of `cols` values of a float type as kernels.h wants them: zeros up to 32, NaN in what no row
+ * has */
+static void *upload_floats(enum dtype t, const void *rows, int n, int n_taken, int cols)
+{
+    const size_t size = t == DTYPE_F32 ? 4 : 2, width = (size_t)(cols + 31) / 32 * 32;
+    uint8_t *padded = malloc((size_t)n_taken * width * size);
+    memset(padded, 0xff, (size_t)n_taken * width * size);
+    memset(padded, 0, (size_t)n * width * size);
+    for (int r = 0; r < n; r++)
+        memcpy(padded + (size_t)r * width * size, (const uint8_t *)rows + (size_t)(r * cols) * size,
+               (size_t)cols * size);
+    void *at = rig_upload(padded, (size_t)n_taken * width * size);
+    free(padded);
+    return at;
+}
+
+/* out: [tokens][rows] of the rows of x from `first` on */
+static void float_rows(const struct cuda_linear *l, const struct ref_matrix *x, int first, int n,
+                       float *out)
+{
+    const size_t size = x->type == DTYPE_F32 ? 4 : 2;
+    struct cuda_linear here = *l;
+    size_t bytes = sizeof(float) * (size_t)(n * l->w[0].rows);
+    here.out[0] = rig_device(bytes);
+    cuda_ok(cuda_linear_float(NULL, &here,
+                              upload_floats(x->type,
+                                            (uint8_t *)x->bytes + (size_t)(first * x->cols) * size,
+                                            n, cuda_qrows_stride(n, 1), x->cols),
+                              n));
+    rig_download(out, here.out[0], bytes);
+}
+
+static void run_float(enum dtype t, int rows, int cols, int tokens)
+{
+    uint64_t seed = 12;
+    struct ref_matrix m = ref_matrix_new(t, rows, cols, 1, &seed);
+    struct ref_matrix x = ref_matrix_new(t, tokens, cols, 2, &seed);
+    struct cuda_linear l = {.into = INTO_STORE, .n_w = 1};
+    float *got = malloc(sizeof *got * (size_t)(rows * tokens));
+    double *want = malloc(sizeof *want * (size_t)rows);
+    l.w[0] = (struct cuda_matrix){t, rows, cols, upload_floats(t, m.bytes, rows, rows, cols)};
+    float_rows(&l, &x, 0, tokens, got);
+    for (int i = 0; i < tokens; i++) {
+        ref_linear(&m, x.values + i * cols, want);
+        for (int r = 0; r < rows; r++)
+            if (!(fabs(got[i * rows + r] - want[r]) <= 2e-6 * scale_of(&m, x.values + i * cols, r)))
+                fail_msg("linear %s: row %d of token %d is %.9g, not %.9g", dtype_info(t)->name, r,
+                         i, got[i * rows + r], want[r]);
+    }
+    free(got);
+    free(want);
+    ref_matrix_free(&m);
+    ref_matrix_free(&x);
+    rig_free_all();
+}
+
+static void float_shapes(void)
+{
+    const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
+    for (int i = 0; i < 3; i++) {
+        run_float(types[i], 5, 70, 1);
+        run_float(types[i], 33, 300, 9);
+        run_float(types[i], 17, 32, 18);
+        run_float(types[i], 130, 64, 33);
+    }
+}
+
+static void linears_of_float_weights_agree_with_the_reference(void **state)
+{
+    (void)state;
+    rig_in_all_orders(float_shapes);
+}
+
+static void float_bits(enum dtype t)
+{
+    enum { TOKENS = 40, ROWS = 20, WIDTH = 330 };
+    static float all[TOKENS * ROWS], some[TOKENS * ROWS];
+    uint64_t seed = 7;
+    struct ref_matrix m = ref_matrix_new(t, ROWS, WIDTH, 1, &seed);
+    struct ref_matrix x = ref_matrix_new(t, TOKENS, WIDTH, 1, &seed);
+    struct cuda_linear l = {.into = INTO_STORE, .n_w = 1};
+    const int sizes[] = {1, 7, 12, 20}; /* by each kernel */
+    l.w[0] = (struct cuda_matrix){t, ROWS, WIDTH, upload_floats(t, m.bytes, ROWS, ROWS, WIDTH)};
+    float_rows(&l, &x, 0, TOKENS, all);
+    for (int i = 0, at = 0; i < 4; at += sizes[i++]) {
+        float_rows(&l, &x, at, sizes[i], some);
+        assert_memory_equal(some, all + at * ROWS, sizeof *some * (size_t)(sizes[i] * ROWS));
+    }
+    ref_matrix_free(&m);
+    ref_matrix_free(&x);
+    rig_free_all();
+}
+
+static void float_weights_give_a_row_the_same_bits_in_any_batch(void **state)
+{
+    (void)state;
+    float_bits(DTYPE_F32);
+    float_bits(DTYPE_F16);
+    float_bits(DTYPE_BF16);
+}
+
 static void nan_in_x_reaches_every_row_and_only_its_own_token(void **state)
 {
     (void)state;
@@ -337,6 +440,8 @@ int main(void)
         cmocka_unit_test(odd_shapes_are_whole_in_every_order_of_threads),
         cmocka_unit_test(a_row_has_the_same_bits_in_any_batch),
         cmocka_unit_test(results_are_stored_added_or_activated),
+        cmocka_unit_test(linears_of_float_weights_agree_with_the_reference),
+        cmocka_unit_test(float_weights_give_a_row_the_same_bits_in_any_batch),
         cmocka_unit_test(nan_in_x_reaches_every_row_and_only_its_own_token),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

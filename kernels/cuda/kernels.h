@@ -120,6 +120,9 @@ struct cuda_linear {
 /* Of quantised weights. One order along k (linear.cuh), whatever n_rows is. */
 cudaError_t cuda_linear_quantised(cudaStream_t, const struct cuda_linear *,
                                   const struct cuda_qrows *x, int n_rows);
+/* Of float weights; x [rows][cols rounded up to 32] of their type, zeros beyond cols, in memory for
+ * cuda_qrows_stride(n_rows, 1) rows. One order along k, too. */
+cudaError_t cuda_linear_float(cudaStream_t, const struct cuda_linear *, const void *x, int n_rows);
 
 #ifdef __cplusplus
 }
