@@ -26,6 +26,11 @@ void for_each_isa(void (*test)(const char *isa))
     unsetenv("TOKEND_ISA");
 }
 
+bool rig_emulated(void)
+{
+    return getenv("TOKEND_EMULATED") != NULL;
+}
+
 static struct backend *open_config(const char *isa, const struct backend_config *c)
 {
     struct err e = {0};

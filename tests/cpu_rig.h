@@ -10,6 +10,9 @@
 /* Calls test(isa) for every instruction set of this build and machine; says which do not run. */
 void for_each_isa(void (*test)(const char *isa));
 
+/* TOKEND_EMULATED: this processor is emulated, so that the largest shapes would take minutes. */
+bool rig_emulated(void);
+
 /* Opens with set `isa` or fails the test. `max_pages` of one sequence. */
 struct backend *rig_open(const char *isa, int threads, int max_rows, int max_seqs, int max_pages);
 /* With as little memory for attention's partial results as can be: a row at a time. */

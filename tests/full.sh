@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# full.sh: the slow rest of the tests: clang, storms of bad clients, the sanitizer builds, the fuzzers.
+# full.sh: the slow rest of the tests: clang, AArch64 under qemu, storms of bad clients, the sanitizer
+# builds, the fuzzers.
 # TOKEND_FUZZ_SECONDS: time of each fuzzer (30). TOKEND_STORM_CLIENTS: of each storm (1000).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . config/packages.sh
 . tests/count.sh
 . tests/e2e.sh
+. tests/aarch64.sh
 
 need_packages $build_packages libcmocka-dev curl ca-certificates python3 python3-venv clang libclang-rt-14-dev
 make_venv
@@ -22,6 +24,18 @@ suite "clang build" env CC=clang bash -c ". config/packages.sh; build_tokend bui
 suite "gcc -O2: build" bash -c '[ -d build-o2 ] || meson setup build-o2 --werror -Dbuildtype=debugoptimized
     ninja -C build-o2 tests/test_cpu_ops tests/test_cpu_bits tests/test_cpu_moe'
 suite "gcc -O2" meson test -C build-o2 --no-rebuild --print-errorlogs cpu_ops cpu_bits cpu_moe
+if aarch64_install; then
+    suite "AArch64: build" aarch64_compile
+    suite "AArch64: tests of all sets" aarch64_tests max cpu_ops cpu_bits cpu_attention cpu_rows cpu_moe \
+        team packing cuda_emu
+    suite "AArch64: tests without i8mm" aarch64_tests neoverse-n1 cpu_rows cpu_moe
+    suite "AArch64: tests without dotprod" aarch64_tests cortex-a57 cpu_rows cpu_moe
+    suite "AArch64: the program takes i8mm" aarch64_program max i8mm
+    suite "AArch64: the program takes dotprod" aarch64_program neoverse-n1 dotprod
+    suite "AArch64: the program takes neon" aarch64_program cortex-a57 neon
+else
+    skipped+="SKIPPED AArch64: the compiler for it, qemu-user or its libraries cannot be installed here"$'\n'
+fi
 suite "storms" env TOKEND_PROGRAM="$PWD/build-clang/tokend" \
     tests/.venv/bin/python tests/load/storms.py --clients "${TOKEND_STORM_CLIENTS:-1000}"
 suite "address and undefined behaviour sanitizers: build" bash -c \

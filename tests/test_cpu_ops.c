@@ -166,7 +166,9 @@ static void linears(const char *isa)
     static const enum linear_into into[] = {INTO_STORE, INTO_ADD, INTO_ACT_MUL, INTO_ACT};
     static const enum act_fn act[] = {ACT_SILU, ACT_GELU_TANH, ACT_GELU, ACT_SWIGLU_CLAMPED};
     for (enum dtype t = 0; t < DTYPE_COUNT; t++) {
-        for (int s = 0; s < N(shapes); s++)
+        for (int s = 0; s < N(shapes); s++) {
+            if (rig_emulated() && shapes[s][0] * shapes[s][1] * shapes[s][2] > 1000000)
+                continue;
             for (int i = 0; i < N(into); i++) {
                 if (t >= DTYPE_Q2_K && i != s % N(into))
                     continue; /* the first types show that all kinds of results fit together */
@@ -179,6 +181,7 @@ static void linears(const char *isa)
                                         s % 3 == 0};
                 linear_of(isa, &c);
             }
+        }
         struct linear_case odd = {t, 19, 53, 9, INTO_STORE, ACT_SILU, true};
         if (!quantised(odd.type))
             linear_of(isa, &odd);
