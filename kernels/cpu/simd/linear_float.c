@@ -1,15 +1,25 @@
 /* Float weights times float32 rows: acc = fma(w, x, acc), k ascending, one chain a (row, token).
- * Pieces of PIECE k carry the chain through memory, so that a panel's piece, converted to
- * float32 once for many tokens, stays in L1. */
+ *
+ * Many tokens are bound by multiplications. Pieces of PIECE k carry the chains through memory, so
+ * that a panel's piece, converted to float32 once for all tokens, stays in L1; meanwhile the next
+ * piece comes from memory to L2. A tile's x, a few lines ahead, comes from L2. One token is bound
+ * by reading weights. */
 #include "table.h"
 
-#if defined(__AVX2__) || defined(SIMD_NEON)
+#if LANES == 16
+#define TOKENS 8 /* of a tile of chains in registers */
+#elif defined(__AVX2__) || defined(SIMD_NEON)
 #define TOKENS 6
 #else
 #define TOKENS 3
 #endif
+#define PIECE 192
 #define ABREAST 4 /* panels side by side for one token: chains that hide the latency */
-#define PIECE 256
+
+INL size_t line_bytes(const enum dtype type)
+{
+    return (size_t)PANEL * (type == DTYPE_F32 ? 4 : 2);
+}
 
 INL vf load_as(const void *w, size_t i, const enum dtype type)
 {
@@ -20,7 +30,7 @@ INL vf load_as(const void *w, size_t i, const enum dtype type)
     return bf16_load((const uint16_t *)w + i);
 }
 
-/* 16 rows, n tokens, k in [0, nk) of the weight piece w; x and y begin at its first k. */
+/* 16 rows, n tokens, nk values of k of the weight piece w; x and y begin at its first k. */
 INL void tile(const void *w, const enum dtype type, bool first, const float *x, int ldx, int nk,
               const int n, float *y, int ldy)
 {
@@ -43,32 +53,46 @@ INL void tile(const void *w, const enum dtype type, bool first, const float *x, 
             vf_store(y + (size_t)t * ldy + g * LANES, acc[t][g]);
 }
 
-INL void tiles(const void *w, const enum dtype type, bool first, const float *x, int ldx, int nk,
-               int n, float *y, int ldy)
-{
-    int t = 0;
-    for (; t + TOKENS <= n; t += TOKENS)
-        tile(w, type, first, x + (size_t)t * ldx, ldx, nk, TOKENS, y + (size_t)t * ldy, ldy);
-    x += (size_t)t * ldx;
-    y += (size_t)t * ldy;
-    switch (n - t) {
-#if TOKENS > 3
-    case 5:
-        tile(w, type, first, x, ldx, nk, 5, y, ldy);
+/* As tile, for any n <= TOKENS. Functions of their own: where they are inlined in the loop over
+ * tiles, gcc 12 keeps the rows' offsets, computed once for all tiles, in vector registers. */
+#define TILE(type, n)                                                                              \
+    case n:                                                                                        \
+        tile(w, type, first, x, ldx, nk, n < TOKENS ? n : TOKENS, y, ldy);                         \
         break;
-    case 4:
-        tile(w, type, first, x, ldx, nk, 4, y, ldy);
-        break;
-    case 3:
-        tile(w, type, first, x, ldx, nk, 3, y, ldy);
-        break;
+#if TOKENS > 6
+#define TILES(t) TILE(t, 4) TILE(t, 5) TILE(t, 6) TILE(t, 7) TILE(t, 8)
+#elif TOKENS > 3
+#define TILES(t) TILE(t, 4) TILE(t, 5) TILE(t, 6)
+#else
+#define TILES(t)
 #endif
-    case 2:
-        tile(w, type, first, x, ldx, nk, 2, y, ldy);
-        break;
-    case 1:
-        tile(w, type, first, x, ldx, nk, 1, y, ldy);
-        break;
+#define TILE_OF(name, type)                                                                        \
+    static __attribute__((noinline)) void name(const void *w, bool first, const float *x, int ldx, \
+                                               int nk, int n, float *y, int ldy)                   \
+    {                                                                                              \
+        switch (n) {                                                                               \
+            TILE(type, 1) TILE(type, 2) TILE(type, 3) TILES(type)                                  \
+        }                                                                                          \
+    }
+TILE_OF(tile_f32, DTYPE_F32)
+TILE_OF(tile_f16, DTYPE_F16)
+TILE_OF(tile_bf16, DTYPE_BF16)
+
+/* While it multiplies, `bytes` at `next` are fetched, some during every tile. */
+INL void tiles(const void *w, const enum dtype type, bool first, const float *x, int ldx, int nk,
+               int n, float *y, int ldy, const uint8_t *next, size_t bytes)
+{
+    const size_t share = bytes * TOKENS / (size_t)n / 64 * 64 + 64;
+    const uint8_t *end = next + bytes;
+    for (; n > 0; n -= TOKENS) {
+        for (const uint8_t *to = end - next < (ptrdiff_t)share ? end : next + share; next < to;
+             next += 64)
+            __builtin_prefetch(next, 0, 2);
+        (type == DTYPE_F32   ? tile_f32
+         : type == DTYPE_F16 ? tile_f16
+                             : tile_bf16)(w, first, x, ldx, nk, n < TOKENS ? n : TOKENS, y, ldy);
+        x += (size_t)TOKENS * ldx;
+        y += (size_t)TOKENS * ldy;
     }
 }
 
@@ -76,17 +100,17 @@ INL void panel(const uint8_t *w, const enum dtype type, int cols, const float *x
                float *y, int ldy)
 {
     float buffer[PIECE * PANEL] __attribute__((aligned(64)));
-    size_t elem = type == DTYPE_F32 ? 4 : 2;
-    for (int k = 0; k < cols; k += PIECE) {
+    const size_t bytes = PIECE * line_bytes(type);
+    for (int k = 0; k < cols; k += PIECE, w += bytes) {
         int nk = cols - k < PIECE ? cols - k : PIECE;
-        const uint8_t *piece = w + (size_t)k * PANEL * elem;
+        const uint8_t *next = w + nk * line_bytes(type); /* the next panel's where this one ends */
         if (type == DTYPE_F32 || n <= TOKENS) {
-            tiles(piece, type, k == 0, x + k, ldx, nk, n, y, ldy);
+            tiles(w, type, k == 0, x + k, ldx, nk, n, y, ldy, next, bytes);
             continue;
         }
         for (int i = 0; i < nk * PANEL; i += LANES)
-            vf_store(buffer + i, load_as(piece, i, type));
-        tiles(buffer, DTYPE_F32, k == 0, x + k, ldx, nk, n, y, ldy);
+            vf_store(buffer + i, load_as(w, i, type));
+        tiles(buffer, DTYPE_F32, k == 0, x + k, ldx, nk, n, y, ldy, next, bytes);
     }
 }
 
@@ -94,7 +118,6 @@ INL void panel(const uint8_t *w, const enum dtype type, int cols, const float *x
 INL void vector(const uint8_t *w, size_t panel_bytes, const int np, const enum dtype type, int cols,
                 const float *x, float *y)
 {
-    size_t elem = type == DTYPE_F32 ? 4 : 2;
     vf acc[ABREAST][GROUPS];
     for (int p = 0; p < np; p++)
         for (int g = 0; g < GROUPS; g++)
@@ -104,7 +127,7 @@ INL void vector(const uint8_t *w, size_t panel_bytes, const int np, const enum d
         for (int p = 0; p < np; p++) {
             const uint8_t *at = w + p * panel_bytes;
             if (k % 2 == 0 || type == DTYPE_F32)
-                __builtin_prefetch(at + k * PANEL * elem + 1024);
+                __builtin_prefetch(at + k * line_bytes(type) + 1024);
             for (int g = 0; g < GROUPS; g++)
                 acc[p][g] = vf_fma(load_as(at, (size_t)k * PANEL + g * LANES, type), b, acc[p][g]);
         }
@@ -123,6 +146,8 @@ INL void panels(const struct weight *w, const enum dtype type, const float *x, i
         vector(data, w->panel_bytes, ABREAST, type, cols, x, y);
         data += ABREAST * w->panel_bytes;
     }
+    for (; n == 1 && p + 2 <= p1; p += 2, y += 2 * PANEL, data += 2 * w->panel_bytes)
+        vector(data, w->panel_bytes, 2, type, cols, x, y);
     for (; p < p1; p++, y += PANEL, data += w->panel_bytes) {
         if (n == 1)
             vector(data, w->panel_bytes, 1, type, cols, x, y);

@@ -207,7 +207,13 @@ INL vf f16_load(const uint16_t *p)
 
 INL vf bf16_load(const uint16_t *p)
 {
+#if LANES == 16
+    return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16);
+#elif LANES == 8
+    return (vf)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16);
+#else
     return (vf)(__builtin_convertvector(*(const half_any *)p, vu) << 16);
+#endif
 }
 
 INL vi u8_ints(const uint8_t *p)
