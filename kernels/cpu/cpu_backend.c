@@ -193,7 +193,7 @@ struct activation *step_rows_new(struct cpu_backend *b, int width, int max_rows,
         return NULL;
     *a = (struct activation){
         .width = width,
-        .stride = (width + PANEL - 1) / PANEL * PANEL,
+        .stride = ((width + PANEL - 1) / PANEL | 1) * PANEL,
         .max_rows = max_rows,
         .quantised = quantised,
         .planes = quantised && b->config.fine_activations ? MAX_PLANES : 1,

@@ -53,7 +53,8 @@ struct weight {
 };
 
 struct activation {
-    int width, stride; /* values of a row; floats from row to row */
+    int width, stride; /* values of a row; floats from row to row, an odd number of lines: rows of
+                          a tile do not fall on one another in the L1 cache */
     int max_rows;
     bool logit_rows, quantised;
     int planes;    /* int8 rows of a row: 2 where fine, else 1 */

@@ -14,7 +14,8 @@
 #define TOKENS 3
 #endif
 #define PIECE 192
-#define ABREAST 4 /* panels side by side for one token: chains that hide the latency */
+#define AHEAD 4096 /* bytes, fetched by tiles that read weights as they lie in memory */
+#define ABREAST 4  /* panels side by side for one token: chains that hide the latency */
 
 INL size_t line_bytes(const enum dtype type)
 {
@@ -42,6 +43,8 @@ INL void tile(const void *w, const enum dtype type, bool first, const float *x, 
         vf v[GROUPS];
         for (int g = 0; g < GROUPS; g++)
             v[g] = load_as(w, (size_t)k * PANEL + g * LANES, type);
+        if (type != DTYPE_F32)
+            __builtin_prefetch((const uint8_t *)w + k * line_bytes(type) + AHEAD);
         for (int t = 0; t < n; t++) {
             vf b = vf_splat(x[(size_t)t * ldx + k]);
             for (int g = 0; g < GROUPS; g++)
@@ -78,7 +81,7 @@ TILE_OF(tile_f32, DTYPE_F32)
 TILE_OF(tile_f16, DTYPE_F16)
 TILE_OF(tile_bf16, DTYPE_BF16)
 
-/* While it multiplies, `bytes` at `next` are fetched, some during every tile. */
+/* Meanwhile `bytes` at `next` are fetched, some during every tile. */
 INL void tiles(const void *w, const enum dtype type, bool first, const float *x, int ldx, int nk,
                int n, float *y, int ldy, const uint8_t *next, size_t bytes)
 {
@@ -105,7 +108,7 @@ INL void panel(const uint8_t *w, const enum dtype type, int cols, const float *x
         int nk = cols - k < PIECE ? cols - k : PIECE;
         const uint8_t *next = w + nk * line_bytes(type); /* the next panel's where this one ends */
         if (type == DTYPE_F32 || n <= TOKENS) {
-            tiles(w, type, k == 0, x + k, ldx, nk, n, y, ldy, next, bytes);
+            tiles(w, type, k == 0, x + k, ldx, nk, n, y, ldy, next, type == DTYPE_F32 ? bytes : 0);
             continue;
         }
         for (int i = 0; i < nk * PANEL; i += LANES)
