@@ -96,6 +96,9 @@ static const struct setting table[] = {
     {"device", CHOICE, AT(device), 0, 0, "auto", "auto|cpu", NULL, "what runs the model"},
     {"threads", INTEGER, AT(threads), 0, 1024, NULL, NULL, "N",
      "threads that compute; 0: all cores that it may use (the default)"},
+    {"pin-threads", SWITCH, AT(pin_threads), 0, 0, "false", NULL, NULL,
+     "keep each of them on a core of its own; for a machine, or a set of cores (taskset, cpuset), "
+     "that nothing else uses"},
     {"log-level", CHOICE, AT(log_level), 0, 0, "info", "debug|info|warn|error", NULL,
      "least level that is logged"},
     {"log-format", CHOICE, AT(log_format), 0, 0, "text", "text|json", NULL,

@@ -45,6 +45,7 @@ struct settings {
 
     const char *device;
     int64_t threads; /* 0: automatic */
+    bool pin_threads;
 
     const char *log_level;
     const char *log_format;

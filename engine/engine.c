@@ -71,6 +71,7 @@ static bool open_backend(struct engine *e, const struct model_file *file, int ma
         .repack_cache = cache,
         .model = cache ? model_file_identity(file) : 0,
         .threads = c->threads,
+        .pin_threads = c->pin_threads,
         .max_rows = c->max_num_batched_tokens,
         .max_seqs = c->max_num_seqs,
         .max_pages = e->max_pages,
@@ -253,6 +254,8 @@ static bool start_thread(struct engine *e, struct err *err)
     stats_write(&e->stats_box, &at_start);
     int code = pthread_create(&e->thread, NULL, engine_main, e);
     e->thread_runs = code == 0;
+    if (e->thread_runs)
+        pthread_setname_np(e->thread, "engine");
     return e->thread_runs || err_set(err, ERR_IO, "engine thread: %s", strerror(code));
 }
 

@@ -27,6 +27,7 @@ struct engine_config {
     int max_num_batched_tokens;
     int block_size;
     int threads;                  /* 0: as many as may run at once */
+    bool pin_threads;             /* each to a processor of its own */
     uint64_t kv_cache_memory;     /* bytes; 0: the default rule */
     uint64_t prefix_cache_memory; /* bytes of cached pages that are kept before memory never used is
                                      taken (scheduler.h); 0: half of the pool */

@@ -32,6 +32,7 @@ struct activation; /* [max_rows][width] values in the backend's own type */
 struct backend_config {
     int threads;    /* helpers of the CPU backend, the engine thread counted; 0 = as many as
                        affinity and control group let run at once */
+    bool pin_threads; /* CPU: each to a processor of its own, different cores first */
     int max_rows;   /* most rows (tokens) of a step */
     int max_seqs;   /* most sequences of a step */
     int max_pages;  /* most pages of one sequence's page table */

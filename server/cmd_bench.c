@@ -33,7 +33,7 @@ struct bench_options {
     const char *model, *svg, *kv_cache_dtype, *dtype, *quantization, *activation_bits;
     struct number_list threads, prompt, generate, depth, batch;
     int64_t repeat;
-    bool json, help, own_depths, shared_depth;
+    bool json, help, own_depths, shared_depth, pin_threads;
 };
 
 struct bench {
@@ -55,6 +55,7 @@ static const char help_text[] =
     "measured.\n"
     "\n"
     "  --threads LIST    threads; 0: all it may use (0)\n"
+    "  --pin-threads     each on a core of its own\n"
     "  --prompt LIST     new prompt tokens of a prefill test; 0: none (512)\n"
     "  --generate LIST   generated tokens of a decode test; 0: none (64)\n"
     "  --depth LIST      tokens that are in the cache before (0)\n"
@@ -176,6 +177,8 @@ static bool parse_options(struct bench_options *o, int argc, char **argv, struct
             o->json = true;
         } else if (strcmp(argv[i], "--shared-depth") == 0) {
             o->shared_depth = true;
+        } else if (strcmp(argv[i], "--pin-threads") == 0) {
+            o->pin_threads = true;
         } else if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             o->help = true;
             return true;
@@ -409,6 +412,7 @@ static struct engine_config config_of(const struct bench_options *o, int threads
         .max_num_batched_tokens = batch * 17 > step ? batch * 17 : step,
         .block_size = 16,
         .threads = threads,
+        .pin_threads = o->pin_threads,
         .prefix_caching = true,
     };
 }

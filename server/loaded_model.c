@@ -178,6 +178,7 @@ bool loaded_model_open(struct loaded_model *m, const struct settings *s, void (*
         .target_itl = (double)s->target_itl_ms / 1000,
         .block_size = (int)s->block_size,
         .threads = (int)s->threads,
+        .pin_threads = s->pin_threads,
         .kv_cache_memory = (uint64_t)s->kv_cache_memory,
         .prefix_cache_memory = (uint64_t)s->prefix_cache_memory,
         .prefix_caching = s->enable_prefix_caching,

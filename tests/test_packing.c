@@ -41,7 +41,7 @@ static int setup(void **state)
     r->weights[0] = (struct packed_weight){DTYPE_Q4_K, 16, 512, 7, r->bytes, LARGE};
     r->weights[1] = (struct packed_weight){DTYPE_F32, 1, 33, 8, r->bytes + 5, 192};
     r->weights[2] = (struct packed_weight){DTYPE_F16, 3, 8, 9, r->bytes + 7, 256};
-    r->team = team_new(2, &e);
+    r->team = team_new(2, false, &e);
     *state = r;
     return r->team ? 0 : -1;
 }

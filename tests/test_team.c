@@ -1,6 +1,11 @@
 #include <limits.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "team.h"
 #include "temp_dir.h"
@@ -40,7 +45,7 @@ static void a_control_group_limits_the_processors(void **state)
     }
 }
 
-enum { UNITS = 200, PHASES = 300 };
+enum { UNITS = 200, PHASES = 100 };
 struct taking {
     struct team *team;
     bool claims; /* every other phase by team_claim */
@@ -68,7 +73,7 @@ static void check_taking(int size, bool claims)
     struct taking *t = calloc(1, sizeof *t);
     assert_non_null(t);
     t->claims = claims;
-    assert_non_null(t->team = team_new(size, &e));
+    assert_non_null(t->team = team_new(size, false, &e));
     for (int round = 1; round <= 3; round++) {
         team_run(t->team, take_all, t);
         for (int phase = 0; phase < PHASES; phase++)
@@ -81,16 +86,124 @@ static void check_taking(int size, bool claims)
 
 static void every_unit_is_taken_once_whatever_the_number_of_members(void **state)
 {
-    for (int size = 1; size <= 8; size++) {
-        check_taking(size, false);
-        check_taking(size, true);
+    static const int sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 63, 64, 65};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        check_taking(sizes[i], false);
+        check_taking(sizes[i], true);
     }
+}
+
+static long sleeps(void)
+{
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return u.ru_nvcsw;
+}
+
+static void many_members_on_few_processors_sleep_once_a_phase_each(void **state)
+{
+    struct err e;
+    struct taking *t = calloc(1, sizeof *t);
+    assert_non_null(t);
+    assert_non_null(t->team = team_new(64, false, &e));
+    team_run(t->team, take_all, t); /* all have started */
+    const long before = sleeps();
+    team_run(t->team, take_all, t);
+    assert_in_range(sleeps() - before, 0, 64 * PHASES * 3 / 2);
+    team_free(t->team);
+    free(t);
+}
+
+static double processor_time(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void an_idle_team_takes_no_processor_time(void **state)
+{
+    static const int sizes[] = {2, 64};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct err e;
+        struct taking *t = calloc(1, sizeof *t);
+        assert_non_null(t);
+        assert_non_null(t->team = team_new(sizes[i], false, &e));
+        team_run(t->team, take_all, t);
+        usleep(50 * 1000);
+        const double before = processor_time();
+        usleep(200 * 1000);
+        assert_true(processor_time() - before < 0.002);
+        team_free(t->team);
+        free(t);
+    }
+}
+
+/* --- pinning --- */
+
+static int allowed_here(cpu_set_t *set)
+{
+    assert_int_equal(pthread_getaffinity_np(pthread_self(), sizeof *set, set), 0);
+    return CPU_COUNT(set);
+}
+
+struct pinning {
+    struct team *team;
+    cpu_set_t of[CPU_SETSIZE];
+};
+
+static void note_affinity(void *arg, int member)
+{
+    allowed_here(&((struct pinning *)arg)->of[member]);
+}
+
+static void pinned_members_have_a_processor_each(void **state)
+{
+    struct err e;
+    cpu_set_t before, after, seen;
+    const int n = allowed_here(&before);
+    struct pinning *p = calloc(1, sizeof *p);
+    assert_non_null(p);
+    assert_non_null(p->team = team_new(0, true, &e));
+    for (int run = 0; run < 2; run++) {
+        CPU_ZERO(&seen);
+        team_run(p->team, note_affinity, p);
+        for (int i = 0; i < team_size(p->team); i++) {
+            assert_int_equal(CPU_COUNT(&p->of[i]), 1);
+            CPU_OR(&seen, &seen, &p->of[i]);
+        }
+        assert_int_equal(CPU_COUNT(&seen), team_size(p->team));
+        CPU_AND(&after, &seen, &before);
+        assert_true(CPU_EQUAL(&after, &seen));
+        team_unpin_caller(p->team);
+        allowed_here(&after);
+        assert_true(CPU_EQUAL(&before, &after));
+    }
+    team_free(p->team);
+    free(p);
+    assert_null(team_new(n + 1, true, &e));
+    assert_contains(e.msg, "cannot be pinned");
+}
+
+static void members_that_are_not_pinned_run_anywhere(void **state)
+{
+    struct err e;
+    cpu_set_t usual;
+    allowed_here(&usual);
+    struct pinning *p = calloc(1, sizeof *p);
+    assert_non_null(p);
+    assert_non_null(p->team = team_new(3, false, &e));
+    team_run(p->team, note_affinity, p);
+    for (int i = 0; i < 3; i++)
+        assert_true(CPU_EQUAL(&p->of[i], &usual));
+    team_free(p->team);
+    free(p);
 }
 
 static void a_member_alone_takes_its_units_in_order(void **state)
 {
     struct err e;
-    struct team *t = team_new(1, &e);
+    struct team *t = team_new(1, false, &e);
     for (int u = 0; u < 5; u++)
         assert_int_equal(team_take(t, 0, 5), u);
     assert_int_equal(team_take(t, 0, 5), -1);
@@ -102,7 +215,7 @@ static void a_member_alone_takes_its_units_in_order(void **state)
 static void shares_cover_all_units(void **state)
 {
     struct err e;
-    struct team *t = team_new(7, &e);
+    struct team *t = team_new(7, false, &e);
     for (int n = 0; n < 40; n++) {
         assert_int_equal(team_first(t, 0, n), 0);
         assert_int_equal(team_first(t, 7, n), n);
@@ -117,6 +230,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_control_group_limits_the_processors),
         cmocka_unit_test(every_unit_is_taken_once_whatever_the_number_of_members),
+        cmocka_unit_test(many_members_on_few_processors_sleep_once_a_phase_each),
+        cmocka_unit_test(an_idle_team_takes_no_processor_time),
+        cmocka_unit_test(pinned_members_have_a_processor_each),
+        cmocka_unit_test(members_that_are_not_pinned_run_anywhere),
         cmocka_unit_test(a_member_alone_takes_its_units_in_order),
         cmocka_unit_test(shares_cover_all_units),
     };

@@ -4,7 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+#if defined(__linux__) && defined(SYS_mbind)
+#include <linux/mempolicy.h>
+#endif
 
 #define HUGE_PAGE ((size_t)2 << 20)
 #define CHUNK (16 * HUGE_PAGE)
@@ -17,8 +22,20 @@ struct block {
     size_t map_bytes;
 };
 
+/* Of pages that nobody has touched. Where the kernel refuses (in a container it may), they lie near
+ * to who first writes them. */
+static void spread_over(uint64_t nodes, const struct block *b)
+{
+#if defined(__linux__) && defined(SYS_mbind)
+    const unsigned long mask = (unsigned long)nodes;
+    if (mask)
+        (void)!syscall(SYS_mbind, b->data, b->bytes, MPOL_INTERLEAVE, &mask, 8 * sizeof mask + 1,
+                       0);
+#endif
+}
+
 /* A mapping whose data starts on a huge page. */
-static bool map_large(struct block *b)
+static bool map_large(struct block *b, uint64_t spread)
 {
     if (b->bytes > SIZE_MAX - 2 * HUGE_PAGE)
         return false;
@@ -33,6 +50,7 @@ static bool map_large(struct block *b)
 #ifdef MADV_HUGEPAGE
     madvise(b->data, b->bytes, MADV_HUGEPAGE);
 #endif
+    spread_over(spread, b);
     return true;
 }
 
@@ -54,7 +72,7 @@ void *blocks_take(struct blocks *all, size_t count, size_t size, const char *wha
     if (!b || __builtin_mul_overflow(count, size, &bytes))
         goto fail;
     b->bytes = bytes;
-    if (!(bytes >= HUGE_PAGE ? map_large(b) : take_small(b)))
+    if (!(bytes >= HUGE_PAGE ? map_large(b, all->spread) : take_small(b)))
         goto fail;
     b->next = all->head;
     all->head = b;

@@ -16,6 +16,8 @@ struct blocks {
     struct block *head;
     uint8_t *chunk; /* where blocks_pack puts the next one */
     size_t chunk_left;
+    uint64_t spread; /* memory nodes, as bits, over which large blocks are spread evenly; 0: a page
+                        lies near to who first writes it */
 };
 
 /* Takes `count` items of `size` bytes and adds their bytes to *total (may be NULL). NULL and

@@ -25,15 +25,19 @@ static struct cpu_backend *cpu(struct backend *b)
 /* --- weights --- */
 
 struct repack_job {
+    struct team *team;
     const struct weight *w;
     enum dtype type;
     const void *src;
 };
 
-static void repack_one(void *arg, int panel)
+/* A member packs the share of panels that it will read, so that they lie in memory near to it
+ * (where members are pinned). */
+static void repack_share(void *arg, int member)
 {
     const struct repack_job *job = arg;
-    repack_panel(job->w, panel, job->type, job->src);
+    for (int panel; (panel = team_take(job->team, member, job->w->panels)) >= 0;)
+        repack_panel(job->w, panel, job->type, job->src);
 }
 
 /* Reading of a mapped file from the disk starts; of other memory, this does nothing. */
@@ -71,8 +75,8 @@ static bool pack(struct cpu_backend *b, struct weight *w, enum dtype type, const
     }
     w->data = data;
     will_read(src, dtype_row_bytes(type, w->cols) * (size_t)w->rows);
-    struct repack_job job = {w, type, src};
-    team_for(b->team, repack_one, &job, w->panels);
+    struct repack_job job = {b->team, w, type, src};
+    team_run(b->team, repack_share, &job);
     return true;
 }
 
@@ -125,6 +129,7 @@ static struct weight *weight_load(struct backend *base, enum dtype type, int64_t
 
 static void weights_loaded(struct backend *base)
 {
+    team_unpin_caller(cpu(base)->team); /* the engine thread's place, and what packing starts */
     if (cpu(base)->packing)
         packing_done(cpu(base)->packing);
 }
@@ -343,14 +348,24 @@ static bool grow_plan(struct cpu_backend *b, int n_layers, struct err *e)
     return true;
 }
 
+/* The memory nodes where there is more than one, as bits */
+static uint64_t several_nodes(const struct cpu_backend *b)
+{
+    const uint64_t nodes = team_nodes(b->team);
+    return nodes & (nodes - 1) ? nodes : 0;
+}
+
 static bool kv_open(struct backend *base, const struct kv_config *c, struct err *e)
 {
     struct cpu_backend *b = cpu(base);
     if (!check_pool(b, c, e) || !grow_plan(b, c->n_layers, e))
         return false;
     struct kv_pool kv = pool_shape(c);
+    const uint64_t usual = b->blocks.spread;
+    b->blocks.spread = several_nodes(b); /* any member may read any page */
     kv.data =
         blocks_take(&b->blocks, (size_t)c->n_pages, kv.page_bytes, "KV pool", &b->memory.kv, e);
+    b->blocks.spread = usual;
     if (!kv.data)
         return false;
 #ifndef NDEBUG
@@ -518,13 +533,15 @@ struct backend *backend_cpu_open(const struct backend_config *config, struct err
     b->base.ops = &ops;
     b->config = *config;
     b->kernels = k;
-    b->team = team_new(config->threads, e);
+    b->team = team_new(config->threads, config->pin_threads, e);
+    if (b->team && !config->pin_threads)
+        b->blocks.spread = several_nodes(b); /* threads may come to be anywhere */
     if (!b->team || !take_inputs(b, e) || !open_packing(b, e)) {
         close_cpu(&b->base);
         return NULL;
     }
     int n = b->base.n_helpers = team_size(b->team);
-    snprintf(b->description, sizeof b->description, "%s, %d thread%s", k->name, n,
-             n == 1 ? "" : "s");
+    snprintf(b->description, sizeof b->description, "%s, %d %sthread%s", k->name, n,
+             config->pin_threads ? "pinned " : "", n == 1 ? "" : "s");
     return &b->base;
 }

@@ -1,6 +1,7 @@
 #include "team.h"
 
 #include <limits.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdalign.h>
@@ -9,62 +10,74 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+#include "topology.h"
 
 #define MAX_MEMBERS 1024
 #define SPINS 3000 /* of some 15 to 40 ns each */
 #define CHECK 100  /* spins after which to look for a member that is in the way */
+#define GROUP 8    /* members that count their arrival together, or that one wakes */
+#define NEAR 8     /* neighbours whose shares a member looks at; beyond, ever fewer */
+#define PLACES 1024
 
-/* A number that only grows; who waits for it to change spins, then parks.
+/* A number that only grows; who waits for it to change spins, then sleeps.
  * Lost wake-ups: the opener changes `count`, then reads `parked`; the waiter adds to `parked`,
- * then reads `count`. All four are sequentially consistent, so one of them sees the other. */
+ * then the kernel compares `count`. All are sequentially consistent, so one sees the other. */
 struct gate {
     alignas(64) atomic_uint count;
-    atomic_int parked;
-    pthread_mutex_t mutex;
-    pthread_cond_t cond;
+    atomic_int parked[2]; /* those that wait for an even count to change, an odd one */
 };
 
 struct member {
     struct team *team;
-    int index;
+    int index, place; /* `place`: the processor where it last met the others, -1 before */
+    int pinned_to;    /* processor */
     pthread_t thread;
-    alignas(64) atomic_int processor;
     alignas(64) atomic_int taken[2]; /* units of its share, in even and in odd phases */
+};
+
+/* With one counter for all, 64 members would queue for its cache line at every barrier. */
+struct group {
+    alignas(64) atomic_int arrived;
 };
 
 struct team {
     alignas(64) atomic_int next;    /* the phase's next unit; the barrier sets it to 0 */
-    alignas(64) atomic_int arrived; /* members at the barrier */
+    alignas(64) atomic_int arrived; /* groups of which all members are at the barrier */
     struct gate phase, start;
     int size, started, spins;          /* `started`: members that there are, while helpers start */
     void (*fn)(void *arg, int member); /* NULL: the members leave */
     void *arg;
     struct member *members;
+    struct group *groups;
+
+    bool pinned, caller_is_pinned;
+    pthread_t caller;  /* member 0, if it is pinned */
+    cpu_set_t allowed; /* where it may run when it is not */
+    uint64_t nodes;
+    atomic_short at_place[PLACES]; /* members at each processor */
 };
 
-static void gate_init(struct gate *g)
+/* Sleeps until the gate has changed from `seen`, perhaps for less. */
+static void sleep_at(struct gate *g, unsigned seen)
 {
-    atomic_init(&g->count, 0);
-    atomic_init(&g->parked, 0);
-    pthread_mutex_init(&g->mutex, NULL);
-    pthread_cond_init(&g->cond, NULL);
+    syscall(SYS_futex, &g->count, FUTEX_WAIT_BITSET_PRIVATE, seen, NULL, NULL, 1u << seen % 32);
 }
 
-static void gate_destroy(struct gate *g)
+/* Wakes some of those that wait for a change from `seen`, not who waits already for the next. Who
+ * is woken wakes more: the last of 64 need not wait for 63 wake-ups by one thread. */
+static void wake_some(struct gate *g, unsigned seen)
 {
-    pthread_mutex_destroy(&g->mutex);
-    pthread_cond_destroy(&g->cond);
+    if (atomic_load(&g->parked[seen & 1]) > 0)
+        syscall(SYS_futex, &g->count, FUTEX_WAKE_BITSET_PRIVATE, GROUP, NULL, NULL,
+                1u << seen % 32);
 }
 
 static void gate_open(struct gate *g)
 {
-    atomic_fetch_add(&g->count, 1);
-    if (atomic_load(&g->parked) == 0)
-        return;
-    pthread_mutex_lock(&g->mutex);
-    pthread_cond_broadcast(&g->cond);
-    pthread_mutex_unlock(&g->mutex);
+    wake_some(g, atomic_fetch_add(&g->count, 1));
 }
 
 static inline void relax(void)
@@ -76,21 +89,29 @@ static inline void relax(void)
 #endif
 }
 
-/* The processor of each member when it last met the others */
-static void note_processor(struct team *t, int member)
+/* Processors beyond PLACES share a place: their members are then taken to be in each other's way.
+ */
+static int place_here(void)
 {
-    atomic_store_explicit(&t->members[member].processor, sched_getcpu(), memory_order_relaxed);
+    return (int)((unsigned)sched_getcpu() % PLACES);
+}
+
+static void note_place(struct team *t, struct member *m)
+{
+    const int here = place_here();
+    if (here == m->place)
+        return;
+    if (m->place >= 0)
+        atomic_fetch_sub_explicit(&t->at_place[m->place], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&t->at_place[here], 1, memory_order_relaxed);
+    m->place = here;
 }
 
 /* Another member was last seen where this one spins. */
-static bool in_the_way(const struct team *t, int member)
+static bool in_the_way(const struct team *t, const struct member *m)
 {
-    int here = sched_getcpu();
-    for (int i = 0; i < t->size; i++)
-        if (i != member &&
-            atomic_load_explicit(&t->members[i].processor, memory_order_relaxed) == here)
-            return true;
-    return false;
+    const int here = place_here();
+    return atomic_load_explicit(&t->at_place[here], memory_order_relaxed) > (here == m->place);
 }
 
 static void gate_wait(struct team *t, int member, struct gate *g, unsigned seen)
@@ -98,16 +119,15 @@ static void gate_wait(struct team *t, int member, struct gate *g, unsigned seen)
     for (int i = 1; i <= t->spins; i++) {
         if (atomic_load_explicit(&g->count, memory_order_acquire) != seen)
             return;
-        if (i % CHECK == 0 && in_the_way(t, member))
+        if (i % CHECK == 0 && in_the_way(t, &t->members[member]))
             break;
         relax();
     }
-    pthread_mutex_lock(&g->mutex);
-    atomic_fetch_add(&g->parked, 1);
+    atomic_fetch_add(&g->parked[seen & 1], 1);
     while (atomic_load(&g->count) == seen)
-        pthread_cond_wait(&g->cond, &g->mutex);
-    atomic_fetch_sub(&g->parked, 1);
-    pthread_mutex_unlock(&g->mutex);
+        sleep_at(g, seen);
+    atomic_fetch_sub(&g->parked[seen & 1], 1);
+    wake_some(g, seen);
 }
 
 int team_size(const struct team *t)
@@ -125,33 +145,56 @@ int team_first(const struct team *t, int member, int n)
     return (int)((int64_t)member * n / t->size);
 }
 
+/* The next unit of the owner's share of n, or -1. */
+static int take_from(struct team *t, int owner, int n, unsigned odd)
+{
+    const int first = team_first(t, owner, n), share = team_first(t, owner + 1, n) - first;
+    atomic_int *taken = &t->members[owner].taken[odd];
+    if (atomic_load_explicit(taken, memory_order_relaxed) >= share)
+        return -1;
+    const int unit = atomic_fetch_add_explicit(taken, 1, memory_order_relaxed);
+    return unit < share ? first + unit : -1;
+}
+
+/* The owner takes all of its share that others leave, so who helps need not look at every share:
+ * each look is at a line of another's cache. */
 int team_take(struct team *t, int member, int n)
 {
     const unsigned odd = atomic_load_explicit(&t->phase.count, memory_order_relaxed) & 1;
-    for (int i = 0; i < t->size; i++) {
-        const int owner = member + i < t->size ? member + i : member + i - t->size;
-        const int first = team_first(t, owner, n), share = team_first(t, owner + 1, n) - first;
-        atomic_int *taken = &t->members[owner].taken[odd];
-        if (atomic_load_explicit(taken, memory_order_relaxed) >= share)
-            continue;
-        const int unit = atomic_fetch_add_explicit(taken, 1, memory_order_relaxed);
-        if (unit < share)
-            return first + unit;
+    for (int d = 0; d < t->size; d = d < NEAR ? d + 1 : 2 * d) {
+        const int owner = member + d < t->size ? member + d : member + d - t->size;
+        const int unit = take_from(t, owner, n, odd);
+        if (unit >= 0)
+            return unit;
     }
     return -1;
 }
 
+static bool is_last_of(atomic_int *arrived, int n)
+{
+    if (atomic_fetch_add_explicit(arrived, 1, memory_order_acq_rel) < n - 1)
+        return false;
+    atomic_store_explicit(arrived, 0, memory_order_relaxed);
+    return true;
+}
+
+static bool is_last(struct team *t, int member)
+{
+    const int group = member / GROUP, left = t->size - group * GROUP;
+    return is_last_of(&t->groups[group].arrived, left < GROUP ? left : GROUP) &&
+           is_last_of(&t->arrived, (t->size + GROUP - 1) / GROUP);
+}
+
 void team_barrier(struct team *t, int member)
 {
-    note_processor(t, member);
+    note_place(t, &t->members[member]);
     unsigned seen = atomic_load_explicit(&t->phase.count, memory_order_relaxed);
     /* For the next phase; of the last one, which used it, everybody has left. */
     atomic_store_explicit(&t->members[member].taken[~seen & 1], 0, memory_order_relaxed);
-    if (atomic_fetch_add_explicit(&t->arrived, 1, memory_order_acq_rel) < t->size - 1) {
+    if (!is_last(t, member)) {
         gate_wait(t, member, &t->phase, seen);
         return;
     }
-    atomic_store_explicit(&t->arrived, 0, memory_order_relaxed);
     atomic_store_explicit(&t->next, 0, memory_order_relaxed);
     gate_open(&t->phase);
 }
@@ -169,8 +212,33 @@ static void *helper(void *arg)
     }
 }
 
+static int pin(pthread_t thread, int processor)
+{
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(processor, &one);
+    return pthread_setaffinity_np(thread, sizeof one, &one);
+}
+
+static void pin_caller(struct team *t)
+{
+    if (t->caller_is_pinned && pthread_equal(t->caller, pthread_self()))
+        return;
+    t->caller = pthread_self();
+    t->caller_is_pinned = pin(t->caller, t->members[0].pinned_to) == 0;
+}
+
+void team_unpin_caller(struct team *t)
+{
+    if (t->caller_is_pinned && pthread_equal(t->caller, pthread_self()))
+        pthread_setaffinity_np(t->caller, sizeof t->allowed, &t->allowed);
+    t->caller_is_pinned = false;
+}
+
 void team_run(struct team *t, void (*fn)(void *arg, int member), void *arg)
 {
+    if (t->pinned)
+        pin_caller(t);
     t->fn = fn;
     t->arg = arg;
     if (t->size > 1)
@@ -227,65 +295,85 @@ int team_quota(const char *root)
     return whole < INT_MAX ? (int)whole : INT_MAX;
 }
 
-static int processors(void)
+uint64_t team_nodes(const struct team *t)
 {
-    cpu_set_t set;
-    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
-                                                        : (int)sysconf(_SC_NPROCESSORS_ONLN);
-    int q = team_quota("/sys/fs/cgroup");
-    n = n < q ? n : q;
+    return t->nodes;
+}
+
+/* As many members as may run at once; what the kernel does not say is not known to topology.h. */
+static int find_processors(struct team *t, struct topology *all)
+{
+    const int quota = team_quota("/sys/fs/cgroup");
+    CPU_ZERO(&t->allowed);
+    const bool known = sched_getaffinity(0, sizeof t->allowed, &t->allowed) == 0;
+    topology_read(all, "/sys", &t->allowed);
+    t->nodes = topology_nodes(all);
+    int n = known ? all->n : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    n = n < quota ? n : quota;
     return n < 1 ? 1 : n > MAX_MEMBERS ? MAX_MEMBERS : n;
 }
 
-static bool start_helpers(struct team *t, int size, struct err *e)
+static bool take_members(struct team *t, const struct topology *all, struct err *e)
 {
-    t->size = size;
-    t->members = aligned_alloc(64, (size_t)size * sizeof *t->members);
-    if (!t->members)
-        return err_set(e, ERR_MEMORY, "out of memory for %d threads", size);
-    memset(t->members, 0, (size_t)size * sizeof *t->members);
-    for (int i = 0; i < size; i++) {
-        t->members[i].team = t;
-        t->members[i].index = i;
-        atomic_init(&t->members[i].processor, -1);
-        atomic_init(&t->members[i].taken[0], 0);
-        atomic_init(&t->members[i].taken[1], 0);
-    }
-    for (t->started = 1; t->started < size; t->started++) {
+    const size_t n_groups = ((size_t)t->size + GROUP - 1) / GROUP;
+    int places[MAX_MEMBERS];
+    if (t->pinned && !topology_place(all, t->size, places))
+        return err_set(e, ERR_INVALID,
+                       "%d threads cannot be pinned: the process may use %d processors "
+                       "(--threads, --pin-threads)",
+                       t->size, all->n);
+    t->members = aligned_alloc(64, (size_t)t->size * sizeof *t->members);
+    t->groups = aligned_alloc(64, n_groups * sizeof *t->groups);
+    if (!t->members || !t->groups)
+        return err_set(e, ERR_MEMORY, "out of memory for %d threads", t->size);
+    memset(t->groups, 0, n_groups * sizeof *t->groups);
+    for (int i = 0; i < t->size; i++)
+        t->members[i] = (struct member){
+            .team = t, .index = i, .place = -1, .pinned_to = t->pinned ? places[i] : -1};
+    return true;
+}
+
+static bool start_helpers(struct team *t, struct err *e)
+{
+    for (t->started = 1; t->started < t->size; t->started++) {
         struct member *m = &t->members[t->started];
+        char name[16];
         int rc = pthread_create(&m->thread, NULL, helper, m);
         if (rc != 0)
-            return err_set(e, ERR_IO, "cannot start thread %d of %d: %s", t->started + 1, size,
+            return err_set(e, ERR_IO, "cannot start thread %d of %d: %s", t->started + 1, t->size,
                            strerror(rc));
+        snprintf(name, sizeof name, "compute %d", m->index);
+        pthread_setname_np(m->thread, name);
+        if (t->pinned && (rc = pin(m->thread, m->pinned_to)) != 0) {
+            t->started++;
+            return err_set(e, ERR_IO, "cannot pin thread %d to processor %d: %s", m->index + 1,
+                           m->pinned_to, strerror(rc));
+        }
     }
     return true;
 }
 
-struct team *team_new(int size, struct err *e)
+struct team *team_new(int size, bool pinned, struct err *e)
 {
-    int cores = processors();
-    size = size == 0 ? cores : size;
-    if (size < 0 || size > MAX_MEMBERS) {
-        err_set(e, ERR_INVALID, "%d threads: expected 0 to %d", size, MAX_MEMBERS);
-        return NULL;
-    }
+    struct topology all;
     struct team *t = aligned_alloc(64, sizeof *t);
     if (!t) {
         err_set(e, ERR_MEMORY, "out of memory for %d threads", size);
         return NULL;
     }
     memset(t, 0, sizeof *t);
-    atomic_init(&t->next, 0);
-    atomic_init(&t->arrived, 0);
-    gate_init(&t->phase);
-    gate_init(&t->start);
+    const int cores = find_processors(t, &all);
+    t->size = size == 0 ? cores : size;
+    t->pinned = pinned;
     /* Spinning for a member that has no processor to run on only delays it. */
-    t->spins = size > cores ? 10 : SPINS;
-    if (!start_helpers(t, size, e)) {
-        team_free(t);
-        return NULL;
-    }
-    return t;
+    t->spins = t->size > cores ? 10 : SPINS;
+    bool ok = t->size > 0 && t->size <= MAX_MEMBERS;
+    if (!ok)
+        err_set(e, ERR_INVALID, "%d threads: expected 0 to %d", size, MAX_MEMBERS);
+    if (ok && take_members(t, &all, e) && start_helpers(t, e))
+        return t;
+    team_free(t);
+    return NULL;
 }
 
 void team_free(struct team *t)
@@ -296,8 +384,7 @@ void team_free(struct team *t)
     gate_open(&t->start);
     for (int i = 1; i < t->started; i++)
         pthread_join(t->members[i].thread, NULL);
-    gate_destroy(&t->phase);
-    gate_destroy(&t->start);
     free(t->members);
+    free(t->groups);
     free(t);
 }
