@@ -3,6 +3,7 @@
 #include "api_state.h"
 #include "json_in.h"
 #include "json_out.h"
+#include "text_pool.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,7 @@ static void call_free(struct call *c)
 static void on_work(uv_work_t *work)
 {
     struct call *c = work->data;
+    text_pool_enter();
     if (!c->run(c) && c->error.status == 0)
         api_fail_memory(&c->error);
 }

@@ -10,6 +10,7 @@
 #include "loaded_model.h"
 #include "log.h"
 #include "model_names.h"
+#include "text_pool.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -47,6 +48,7 @@ static void wake_loop(void *arg)
     uv_async_send(&((struct server *)arg)->wake);
 }
 
+/* The first work of the pool, so on a thread that is not niced yet, nor are those it starts. */
 static void load(uv_work_t *w)
 {
     struct server *s = w->data;
@@ -287,6 +289,7 @@ int cmd_serve(int argc, char **argv)
         return 2;
     }
     heap_trim_setup();
+    text_pool_setup();
     signal(SIGPIPE, SIG_IGN);
     open_handles(&s);
     if (open_api(&s, &e) && open_http(&s, &e)) {

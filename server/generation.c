@@ -4,6 +4,7 @@
 #include "logprobs.h"
 #include "reply.h"
 #include "sse.h"
+#include "text_pool.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,6 +113,7 @@ static void fail_request(struct generation *g, const struct request *r)
 static void write_reply(uv_work_t *work)
 {
     struct generation *g = work->data;
+    text_pool_enter();
     reply_whole(g, &g->reply);
 }
 
@@ -197,6 +199,7 @@ static void send_news(struct generation *g, bool formatted, const struct buf *ev
 static void write_news(uv_work_t *work)
 {
     struct generation *g = work->data;
+    text_pool_enter();
     g->events.failed = !format_news(g, g->next, &g->events);
 }
 

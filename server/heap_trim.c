@@ -1,5 +1,7 @@
 #include "heap_trim.h"
 
+#include "text_pool.h"
+
 #include <stdlib.h>
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -17,6 +19,7 @@ void heap_trim_setup(void)
 
 static void trim(uv_work_t *work)
 {
+    text_pool_enter();
 #ifdef __GLIBC__
     malloc_trim(0);
 #endif
