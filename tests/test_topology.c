@@ -14,7 +14,7 @@
 
 /* Lists as sysfs writes them; NULL: no such file. */
 struct machine {
-    int n;                                       /* processors */
+    int n;                                        /* processors */
     const char *(*siblings)(int cpu, char s[24]); /* threads of its core */
     const char *nodes, *node[3];
 };

@@ -1,9 +1,11 @@
 """The machine that a measurement ran on: what it is, what it could do at most, and how much of it
 other programs took meanwhile."""
+import contextlib
 import json
 import os
 import resource
 import subprocess
+import sys
 import time
 
 
@@ -50,6 +52,19 @@ def best_limit(measured, what):
     """The highest limit of a kind ("read", "fma", "int8"), or None."""
     found = [m for m in measured if m["what"] == what]
     return max(found, key=lambda m: m["best"]) if found else None
+
+
+@contextlib.contextmanager
+def busy_core():
+    """A process of usual priority that uses all it gets of the first core."""
+    first = min(os.sched_getaffinity(0))
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"],
+                               preexec_fn=lambda: os.sched_setaffinity(0, {first}))
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
 
 
 class Neighbours:

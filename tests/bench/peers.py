@@ -12,6 +12,7 @@ prefill  prompts of 128, 512 and 2,048 tokens; the peer with flash attention off
          the better counts (also in decode, batch and shared)
 decode   one sequence, after 0, 512 and 2,048 tokens
 batch    1 to 32 sequences together, all tokens a second
+neighbour  decode of one sequence, alone and beside a process that keeps one core busy
 shared   32 sequences after 1,500 tokens that they have in common
 start    from the start of the server to the first 200 of /health, memory then
 http     wrk -t2 -c64 on /health and /v1/models
@@ -25,6 +26,7 @@ Python's standard library is all it needs. Exit status 1: something failed; the 
 """
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -41,7 +43,7 @@ import peers_report
 import peers_svg
 import servers
 
-GROUPS = ("prefill", "decode", "batch", "shared", "start", "http", "stream", "prefix", "memory")
+GROUPS = ("prefill", "decode", "batch", "neighbour", "shared", "start", "http", "stream", "prefix", "memory")
 BUSY_SHARE, BUSY_LOAD = 0.1, 0.5  # of all cores
 
 # How much of each group is measured.
@@ -198,6 +200,19 @@ def batched(run, group, title, batch, depth, shared):
 def batch(run):
     for k in run.size["batches"]:
         batched(run, "batch", f"{k} sequences", k, 0, False)
+
+
+def neighbour(run):
+    a, n = run.args, run.size["generate"]
+    rows = [run.row("neighbour", f"decode {where}", "tokens/s") for where in ("alone", "beside a busy process")]
+    for row in rows:
+        with machine.busy_core() if row is rows[1] else contextlib.nullcontext():
+            take_turns(run, row, lambda: engine_speed.tokend(a.tokend, run.model, a.threads, generate=n),
+                       a.llama_bench and (lambda flash: engine_speed.llama_bench(
+                           a.llama_bench, run.model, a.threads, flash, generate=n)))
+    kept = [statistics.median(there) / statistics.median(alone)
+            for alone, there in ((rows[0].ours, rows[1].ours), (rows[0].peer, rows[1].peer)) if alone and there]
+    rows[1].note = "; ".join(filter(None, (rows[1].note, "kept: " + " : ".join(map(peers_report.percent, kept)))))
 
 
 def shared(run):
@@ -391,7 +406,8 @@ def measure_model(run, path, wanted):
         run.cost = gguf_cost.Cost(path)
     except (OSError, ValueError, KeyError, TypeError) as e:
         run.warn(f"no shares of limits: {e}")
-    for name, group in (("prefill", prefill), ("decode", decode), ("batch", batch), ("shared", shared),
+    for name, group in (("prefill", prefill), ("decode", decode), ("batch", batch),
+                        ("neighbour", neighbour), ("shared", shared),
                         ("start", start)):
         if name in wanted:
             guarded(run, name, lambda g=group: g(run))

@@ -32,7 +32,7 @@ def run(tmp_path, *more):
 
 
 def test_measures_our_side_alone_and_writes_text_json_and_svg(tmp_path):
-    groups = ["prefill", "decode", "batch", "shared", "start", "stream", "prefix", "memory"]
+    groups = ["prefill", "decode", "batch", "neighbour", "shared", "start", "stream", "prefix", "memory"]
     more = ("--limits", limits_of_nothing(tmp_path)) if os.environ.get("TOKEND_SANITIZED") else ()
     done, as_json, as_svg = run(tmp_path, "--only", ",".join(groups), *more)
     assert done.returncode == 0, done.stderr
