@@ -32,7 +32,6 @@ struct activation; /* [max_rows][width] values in the backend's own type */
 struct backend_config {
     int threads;    /* helpers of the CPU backend, the engine thread counted; 0 = as many as
                        affinity and control group let run at once */
-    bool pin_threads; /* CPU: each to a processor of its own, different cores first */
     int max_rows;   /* most rows (tokens) of a step */
     int max_seqs;   /* most sequences of a step */
     int max_pages;  /* most pages of one sequence's page table */
@@ -41,6 +40,7 @@ struct backend_config {
                                   taken where one row needs more, less where all need less */
     bool fine_activations; /* what quantised weights read has 16 bits a value instead of 8 (CPU: two
                               int8 planes): twice the multiplications, a 250th of the rounding */
+    bool pin_threads; /* CPU: each to a processor of its own, different cores first */
     /* CPU: the file in which packed weights are kept for the next open; NULL: in none. `model` is a
      * number that another model's files, or these after a change, do not have. */
     const char *repack_cache;
