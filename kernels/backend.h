@@ -40,7 +40,7 @@ struct backend_config {
                                   taken where one row needs more, less where all need less */
     bool fine_activations; /* what quantised weights read has 16 bits a value instead of 8 (CPU: two
                               int8 planes): twice the multiplications, a 250th of the rounding */
-    bool pin_threads; /* CPU: each to a processor of its own, different cores first */
+    bool pin_threads;      /* CPU: each to a processor of its own, different cores first */
     /* CPU: the file in which packed weights are kept for the next open; NULL: in none. `model` is a
      * number that another model's files, or these after a change, do not have. */
     const char *repack_cache;

@@ -1,9 +1,11 @@
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -185,6 +187,40 @@ static void pinned_members_have_a_processor_each(void **state)
     assert_contains(e.msg, "cannot be pinned");
 }
 
+static void beside_busy_processes_all_is_done_once_and_no_affinity_stays_changed(void **state)
+{
+    struct err e;
+    cpu_set_t usual;
+    pid_t busy[2];
+    allowed_here(&usual);
+    for (int i = 0; i < 2; i++)
+        if ((busy[i] = fork()) == 0)
+            for (;;)
+                ;
+    struct pinning *p = calloc(1, sizeof *p);
+    assert_non_null(p);
+    for (int i = 0; i < 5; i++)
+        check_taking(0, i % 2);
+    assert_non_null(p->team = team_new(0, false, &e));
+    for (int i = 0; i < 2000; i++)
+        team_run(p->team, note_affinity, p);
+    for (int i = 0; i < 2; i++) {
+        kill(busy[i], SIGKILL);
+        waitpid(busy[i], NULL, 0);
+    }
+    int unchanged = 0; /* a change lasts for microseconds, or until who made it has a processor */
+    for (int i = 0; i < 100 && unchanged < team_size(p->team); i++) {
+        usleep(1000);
+        team_run(p->team, note_affinity, p);
+        unchanged = 0;
+        for (int k = 0; k < team_size(p->team); k++)
+            unchanged += CPU_EQUAL(&p->of[k], &usual) != 0;
+    }
+    assert_int_equal(unchanged, team_size(p->team));
+    team_free(p->team);
+    free(p);
+}
+
 static void members_that_are_not_pinned_run_anywhere(void **state)
 {
     struct err e;
@@ -233,6 +269,7 @@ int main(void)
         cmocka_unit_test(many_members_on_few_processors_sleep_once_a_phase_each),
         cmocka_unit_test(an_idle_team_takes_no_processor_time),
         cmocka_unit_test(pinned_members_have_a_processor_each),
+        cmocka_unit_test(beside_busy_processes_all_is_done_once_and_no_affinity_stays_changed),
         cmocka_unit_test(members_that_are_not_pinned_run_anywhere),
         cmocka_unit_test(a_member_alone_takes_its_units_in_order),
         cmocka_unit_test(shares_cover_all_units),

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "topology.h"
@@ -21,6 +22,10 @@
 #define GROUP 8    /* members that count their arrival together, or that one wakes */
 #define NEAR 8     /* neighbours whose shares a member looks at; beyond, ever fewer */
 #define PLACES 1024
+#define MOST_LOOKS 4           /* late members that one looks at */
+#define REST_NS 300000         /* least time between two moves of members, … */
+#define MOST_REST_NS 200000000 /* … and most, where moving does not help */
+#define SHORT_NS 3000000       /* who moved and then ran for less has not gained by it */
 
 /* A number that only grows; who waits for it to change spins, then sleeps.
  * Lost wake-ups: the opener changes `count`, then reads `parked`; the waiter adds to `parked`,
@@ -35,7 +40,11 @@ struct member {
     int index, place; /* `place`: the processor where it last met the others, -1 before */
     int pinned_to;    /* processor */
     pthread_t thread;
+    atomic_int tid;                  /* 0: not known yet */
+    clockid_t clock;                 /* the processor time that it has had */
+    atomic_flag changes;             /* its affinity, and will be what it was */
     alignas(64) atomic_int taken[2]; /* units of its share, in even and in odd phases */
+    atomic_uint phase;               /* the last that it has ended */
 };
 
 /* With one counter for all, 64 members would queue for its cache line at every barrier. */
@@ -53,7 +62,9 @@ struct team {
     struct member *members;
     struct group *groups;
 
+    _Atomic int64_t moved_ns, rest_until_ns, rest_ns; /* of the last move of any member */
     bool pinned, caller_is_pinned;
+    bool moves;        /* members away from each other, and from where they get no time */
     pthread_t caller;  /* member 0, if it is pinned */
     cpu_set_t allowed; /* where it may run when it is not */
     uint64_t nodes;
@@ -107,22 +118,123 @@ static void note_place(struct team *t, struct member *m)
     m->place = here;
 }
 
-/* Another member was last seen where this one spins. */
-static bool in_the_way(const struct team *t, const struct member *m)
+static int64_t now_ns(void)
 {
-    const int here = place_here();
-    return atomic_load_explicit(&t->at_place[here], memory_order_relaxed) > (here == m->place);
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+/* Another member was last seen where this one spins. */
+static bool in_the_way(struct team *t, struct member *m)
+{
+    note_place(t, m);
+    return atomic_load_explicit(&t->at_place[m->place], memory_order_relaxed) > 1;
+}
+
+/* Moves a member to one of these processors, now; afterwards it may run where it could before. */
+static bool move_to(struct member *m, const cpu_set_t *to)
+{
+    const pid_t tid = atomic_load(&m->tid);
+    cpu_set_t usual;
+    if (tid == 0 || atomic_flag_test_and_set(&m->changes))
+        return false;
+    bool moved = false;
+    if (sched_getaffinity(tid, sizeof usual, &usual) == 0) {
+        cpu_set_t both;
+        CPU_AND(&both, &usual, to);
+        moved = CPU_COUNT(&both) > 0 && sched_setaffinity(tid, sizeof both, &both) == 0;
+        if (moved)
+            sched_setaffinity(tid, sizeof usual, &usual);
+    }
+    atomic_flag_clear(&m->changes);
+    return moved;
+}
+
+/* Two members on one processor, each of which sleeps while the other works, look to the scheduler
+ * like one busy thread: while the others have anything to do it finds nothing to balance. So who
+ * waits moves to where no member is, now and then. */
+static bool step_aside(struct team *t, struct member *m)
+{
+    const int64_t now = now_ns();
+    cpu_set_t free;
+    if (!t->moves || now < atomic_load(&t->rest_until_ns))
+        return false;
+    atomic_store(&t->rest_until_ns, now + REST_NS);
+    atomic_store(&t->moved_ns, now);
+    CPU_ZERO(&free);
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (atomic_load_explicit(&t->at_place[i % PLACES], memory_order_relaxed) == 0)
+            CPU_SET(i, &free);
+    if (!move_to(m, &free))
+        return false;
+    note_place(t, m);
+    return true;
+}
+
+static int64_t time_of(const struct member *m)
+{
+    struct timespec t;
+    return clock_gettime(m->clock, &t) == 0 ? t.tv_sec * INT64_C(1000000000) + t.tv_nsec : -1;
+}
+
+/* It has work, but no processor. */
+static bool lacks_processor(const struct member *m, const struct gate *g, unsigned seen)
+{
+    const int64_t before = time_of(m);
+    for (int i = 0; i < CHECK; i++) {
+        if (atomic_load_explicit(&g->count, memory_order_acquire) != seen)
+            return false;
+        relax();
+    }
+    return before >= 0 && time_of(m) == before;
+}
+
+/* Where other programs leave little of the other processors, members had better stay together. */
+static void rest(struct team *t)
+{
+    const int64_t now = now_ns(), last = atomic_load(&t->rest_ns);
+    const bool short_stay = now - atomic_load(&t->moved_ns) < SHORT_NS;
+    const int64_t next = !short_stay ? REST_NS : last < MOST_REST_NS ? 2 * last : last;
+    atomic_store(&t->rest_ns, next);
+    atomic_store(&t->rest_until_ns, now + next);
+}
+
+/* Another program may have the processor of a member for several ms, for which all would wait: the
+ * first one that is so kept is moved to this processor, which the caller leaves by going to sleep.
+ */
+static void fetch_late(struct team *t, unsigned seen)
+{
+    cpu_set_t here;
+    CPU_ZERO(&here);
+    CPU_SET(place_here(), &here);
+    for (int i = 0, looks = 0; t->moves && i < t->size && looks < MOST_LOOKS; i++) {
+        struct member *m = &t->members[i];
+        if (atomic_load_explicit(&m->phase, memory_order_relaxed) == seen + 1 ||
+            atomic_load(&m->tid) == 0)
+            continue;
+        looks++;
+        if (!lacks_processor(m, &t->phase, seen))
+            continue;
+        rest(t);
+        move_to(m, &here);
+        return;
+    }
 }
 
 static void gate_wait(struct team *t, int member, struct gate *g, unsigned seen)
 {
-    for (int i = 1; i <= t->spins; i++) {
+    struct member *m = &t->members[member];
+    int i = 1;
+    for (; i <= t->spins; i++) {
         if (atomic_load_explicit(&g->count, memory_order_acquire) != seen)
             return;
-        if (i % CHECK == 0 && in_the_way(t, &t->members[member]))
+        if (i % CHECK == 0 && in_the_way(t, m) && !step_aside(t, m))
             break;
         relax();
     }
+    if (i > t->spins && g == &t->phase)
+        fetch_late(t, seen);
     atomic_fetch_add(&g->parked[seen & 1], 1);
     while (atomic_load(&g->count) == seen)
         sleep_at(g, seen);
@@ -191,6 +303,7 @@ void team_barrier(struct team *t, int member)
     unsigned seen = atomic_load_explicit(&t->phase.count, memory_order_relaxed);
     /* For the next phase; of the last one, which used it, everybody has left. */
     atomic_store_explicit(&t->members[member].taken[~seen & 1], 0, memory_order_relaxed);
+    atomic_store_explicit(&t->members[member].phase, seen + 1, memory_order_relaxed);
     if (!is_last(t, member)) {
         gate_wait(t, member, &t->phase, seen);
         return;
@@ -199,10 +312,22 @@ void team_barrier(struct team *t, int member)
     gate_open(&t->phase);
 }
 
+/* Of the calling thread, before it can be late for the others. */
+static void note_thread(struct member *m)
+{
+    const pid_t tid = gettid();
+    if (atomic_load_explicit(&m->tid, memory_order_relaxed) == tid)
+        return;
+    atomic_store(&m->tid, 0);
+    if (pthread_getcpuclockid(pthread_self(), &m->clock) == 0)
+        atomic_store(&m->tid, tid);
+}
+
 static void *helper(void *arg)
 {
     struct member *m = arg;
     struct team *t = m->team;
+    note_thread(m);
     for (unsigned seen = 0;; seen++) {
         gate_wait(t, m->index, &t->start, seen);
         if (!t->fn)
@@ -239,6 +364,7 @@ void team_run(struct team *t, void (*fn)(void *arg, int member), void *arg)
 {
     if (t->pinned)
         pin_caller(t);
+    note_thread(&t->members[0]);
     t->fn = fn;
     t->arg = arg;
     if (t->size > 1)
@@ -365,6 +491,8 @@ struct team *team_new(int size, bool pinned, struct err *e)
     const int cores = find_processors(t, &all);
     t->size = size == 0 ? cores : size;
     t->pinned = pinned;
+    t->moves = !pinned && t->size <= cores;
+    atomic_init(&t->rest_ns, REST_NS);
     /* Spinning for a member that has no processor to run on only delays it. */
     t->spins = t->size > cores ? 10 : SPINS;
     bool ok = t->size > 0 && t->size <= MAX_MEMBERS;

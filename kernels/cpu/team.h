@@ -7,7 +7,9 @@
  *
  * Who waits spins for a few dozen microseconds and then sleeps: an idle team takes no CPU. Who
  * finds that it spins on the processor that another member needs sleeps at once: on a busy
- * machine the scheduler puts two of them on one.
+ * machine the scheduler puts two of them on one. So that a busy neighbour costs its share and not
+ * a multiple, members also move: away from each other, and one that waits for a processor to that
+ * of another who waits for it, which costs microseconds where a time slice is milliseconds.
  *
  * Members that are pinned stay on a core each as long as there are cores, and neighbouring members
  * on one memory node. The calling thread is pinned from its first team_run on.
