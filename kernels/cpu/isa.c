@@ -18,6 +18,12 @@ extern const struct kernels kernels_avx2, kernels_avx512, kernels_vnni;
 #ifdef HAVE_NEON
 extern const struct kernels kernels_neon, kernels_dotprod, kernels_i8mm;
 #endif
+#ifdef HAVE_AVXVNNI
+extern const struct kernels kernels_avxvnni;
+#endif
+#ifdef HAVE_VNNI256
+extern const struct kernels kernels_vnni256;
+#endif
 
 static bool always(void)
 {
@@ -57,6 +63,15 @@ static bool has_i8mm(void)
 }
 #endif
 
+#ifdef HAVE_AVXVNNI
+static bool has_avxvnni(void)
+{
+    unsigned a, b, c, d;
+    return has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+}
+#endif
+
+/* Best first. vnni256 is for tests: a machine that has it has vnni. */
 static const struct {
     const struct kernels *kernels;
     bool (*usable)(void);
@@ -64,6 +79,14 @@ static const struct {
 #ifdef HAVE_AVX2
     {&kernels_vnni, has_vnni},
     {&kernels_avx512, has_avx512},
+#endif
+#ifdef HAVE_VNNI256
+    {&kernels_vnni256, has_vnni},
+#endif
+#ifdef HAVE_AVXVNNI
+    {&kernels_avxvnni, has_avxvnni},
+#endif
+#ifdef HAVE_AVX2
     {&kernels_avx2, has_avx2},
 #endif
 #ifdef HAVE_NEON

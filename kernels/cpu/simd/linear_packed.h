@@ -24,6 +24,8 @@
 
 #if SUM_BITS == 32 && LANES == 16
 #define TOKENS 12 /* of a tile of sums in registers */
+#elif SUM_BITS == 32 && LANES == 8
+#define TOKENS 6
 #elif LANES == 16
 #define TOKENS 8
 #elif LANES == 8 || defined(SIMD_NEON)

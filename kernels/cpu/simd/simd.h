@@ -406,7 +406,7 @@ INL vi add_pairs(vh v)
 /* Sums of u8 times s8 over lines. Either int16, to be widened before they overflow, or with
  * instructions that add four products the int32 at once. DOT_SIGNED: these take signed bytes only,
  * so that u < 128, or both are signed. */
-#if defined(__AVX512VNNI__) || defined(__ARM_FEATURE_DOTPROD)
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__) || defined(__ARM_FEATURE_DOTPROD)
 #define SUM_BITS 32
 typedef vi vsum;
 #else
@@ -421,8 +421,12 @@ typedef vh vsum;
 
 INL vsum sum_add(vsum sum, vub u, vub x)
 {
-#if defined(__AVX512VNNI__)
+#if defined(__AVX512VNNI__) && LANES == 16
     return (vi)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)u, (__m512i)x);
+#elif defined(__AVX512VNNI__)
+    return (vi)_mm256_dpbusd_epi32((__m256i)sum, (__m256i)u, (__m256i)x);
+#elif defined(__AVXVNNI__)
+    return (vi)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)u, (__m256i)x);
 #elif defined(__ARM_FEATURE_MATMUL_INT8)
     return (vi)vusdotq_s32((int32x4_t)sum, (uint8x16_t)u, (int8x16_t)x);
 #elif defined(__ARM_FEATURE_DOTPROD)
