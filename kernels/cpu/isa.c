@@ -7,6 +7,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
 #endif
@@ -21,8 +23,11 @@ extern const struct kernels kernels_neon, kernels_dotprod, kernels_i8mm;
 #ifdef HAVE_AVXVNNI
 extern const struct kernels kernels_avxvnni;
 #endif
+#ifdef HAVE_AMX
+extern const struct kernels kernels_amx;
+#endif
 #ifdef HAVE_VNNI256
-extern const struct kernels kernels_vnni256;
+extern const struct kernels kernels_vnni256, kernels_amx_emulated;
 #endif
 
 static bool always(void)
@@ -71,17 +76,42 @@ static bool has_avxvnni(void)
 }
 #endif
 
-/* Best first. vnni256 is for tests: a machine that has it has vnni. */
+#ifdef HAVE_AMX
+/* The system keeps the state of tile registers, and this process may use them. Asking holds for the
+ * threads that come later, too. */
+static bool may_use_tiles(void)
+{
+    enum { TILE_STATES = 3 << 17, REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
+    unsigned low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (low & TILE_STATES) == TILE_STATES &&
+           syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+}
+
+static bool has_amx(void)
+{
+    enum { AMX_TILE_INT8 = 3 << 24 };
+    unsigned a, b, c, d;
+    return has_vnni() && __get_cpuid_count(7, 0, &a, &b, &c, &d) &&
+           (d & AMX_TILE_INT8) == AMX_TILE_INT8 && may_use_tiles();
+}
+#endif
+
+/* Best first. vnni256 and amx_emulated are for tests: a machine that has them has vnni. */
 static const struct {
     const struct kernels *kernels;
     bool (*usable)(void);
 } sets[] = {
+#ifdef HAVE_AMX
+    {&kernels_amx, has_amx},
+#endif
 #ifdef HAVE_AVX2
     {&kernels_vnni, has_vnni},
     {&kernels_avx512, has_avx512},
 #endif
 #ifdef HAVE_VNNI256
     {&kernels_vnni256, has_vnni},
+    {&kernels_amx_emulated, has_vnni},
 #endif
 #ifdef HAVE_AVXVNNI
     {&kernels_avxvnni, has_avxvnni},

@@ -1,3 +1,4 @@
+#include "amx.h"
 #include "table.h"
 
 void ISA_FN(linear)(const struct weight *w, const struct rows_view *x, int t0, int n, int p0,
@@ -23,6 +24,11 @@ void ISA_FN(linear)(const struct weight *w, const struct rows_view *x, int t0, i
         ISA_FN(linear_float)(w, x, t0, n, p0, p1, y, ldy);
         return;
     }
+    const bool tiles = AMX && n >= AMX_TOKENS;
+    if (tiles)
+        amx_begin(amx_k(w->type));
     for (int p = p0; p < p1; p++)
         one(w, p, x, t0, n, y + (p - p0) * PANEL, ldy);
+    if (tiles)
+        amx_end();
 }

@@ -11,7 +11,8 @@
  *
  * Without instructions that add four products to an int32, sums are int16, and of eight bits, or a
  * codebook of large numbers, only two products fit: these are multiplied signed, u - offset, and
- * every four bytes are widened. They are signed, too, where the instructions take signed bytes only.
+ * every four bytes are widened. They are signed, too, where the instructions take signed bytes
+ * only.
  *
  * A tile chooses which (row, token) pairs are computed together and so cannot change a bit. The
  * type is a constant of every function here, so that nothing of another type is left; types that
@@ -25,7 +26,7 @@
 #if SUM_BITS == 32 && LANES == 16
 #define TOKENS 12 /* of a tile of sums in registers */
 #elif SUM_BITS == 32 && LANES == 8
-#define TOKENS 6
+#define TOKENS 5
 #elif LANES == 16
 #define TOKENS 8
 #elif LANES == 8 || defined(SIMD_NEON)
@@ -445,6 +446,8 @@ INL void tile(const enum dtype t, const vub *u, const struct scales *s, const st
     }
 }
 
+#include "linear_amx.h" /* which uses what is above */
+
 INL void many(const enum dtype t, const uint8_t *w, int n_blocks, const struct codes *c,
               const struct rows_view *x, int t0, int n, float *y, int ldy)
 {
@@ -462,7 +465,7 @@ INL void many(const enum dtype t, const uint8_t *w, int n_blocks, const struct c
                 unpack(t, from, c, g, u + g * 8);
             load_scales(t, from, &h, &s);
             __asm__ volatile("" : : "r"(u) : "memory"); /* u belongs into memory, not registers */
-            int k = 0;
+            int k = amx_tiles(t, u, &s, x, at, acc, n);
             for (; k + TOKENS <= n; k += TOKENS)
                 tile(t, u, &s, x, at + k, acc + k, TOKENS);
             for (; TOKENS > 4 && k + 4 <= n; k += 4)
