@@ -384,8 +384,12 @@ INL vi madd_pairs(vh a, vi b)
 /* sum + madd_pairs(a, b), which wraps */
 INL vi madd_pairs_add(vi sum, vh a, vi b)
 {
-#ifdef __AVX512VNNI__
+#if defined(__AVX512VNNI__) && LANES == 16
     return (vi)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
+#elif defined(__AVX512VNNI__)
+    return (vi)_mm256_dpwssd_epi32((__m256i)sum, (__m256i)a, (__m256i)b);
+#elif defined(__AVXVNNI__)
+    return (vi)_mm256_dpwssd_avx_epi32((__m256i)sum, (__m256i)a, (__m256i)b);
 #else
     return (vi)((vu)sum + (vu)madd_pairs(a, b));
 #endif
