@@ -4,6 +4,7 @@
 #include "reference.h"
 #include "wrappers.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -131,6 +132,27 @@ static void lanes_exchange_values(void **state)
 {
     (void)state;
     rig_in_all_orders(warp_operations);
+}
+
+static void powers_of_two_are_near_and_exact_where_they_must_be(void **state)
+{
+    (void)state;
+    float x[32] = {-INFINITY, -150, -127, -126, -0.0f, 0, 1, 127, 128, INFINITY, NAN}, got[32];
+    double want[32];
+    for (int i = 11; i < 32; i++)
+        x[i] = (float)(i - 21) * 1.37f;
+    for (int i = 0; i < 32; i++)
+        want[i] = x[i] < -126 ? 0 : x[i] < 128 ? exp2(x[i]) : isnan(x[i]) ? NAN : INFINITY;
+    float *device = rig_upload(x, sizeof x);
+    cuda_ok(wrap_exp2(NULL, device));
+    rig_download(got, device, sizeof got);
+    for (int i = 0; i < 32; i++)
+        if (isinf(want[i]))
+            assert_true(got[i] == INFINITY);
+        else
+            rig_near("power of two", got + i, want + i, 1, 0, 0x1p-22);
+    assert_true(got[4] == 1 && got[5] == 1 && got[6] == 2);
+    rig_free_all();
 }
 
 static void barriers_and_atomics(void)
@@ -351,6 +373,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(matrices_are_read_transposed),
         cmocka_unit_test(int8_products_are_exact),
         cmocka_unit_test(lanes_exchange_values),
+        cmocka_unit_test(powers_of_two_are_near_and_exact_where_they_must_be),
         cmocka_unit_test(halves_of_a_block_wait_for_themselves_and_atomics_add_up),
         cmocka_unit_test(launches_beyond_the_limits_are_refused),
         cmocka_unit_test(dynamic_shared_memory_over_48_KiB_wants_permission),

@@ -112,6 +112,14 @@ INLINE void mma_s8_half(int d[4], uint32_t a0, uint32_t a1, uint32_t b)
                  : "r"(a0), "r"(a1), "r"(b));
 }
 
+/* 2^x within 2 units of the last place; 0 below 2^-126 */
+INLINE float exp2_approx(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 #else
 
 #include "cuda_emu.h"

@@ -68,6 +68,85 @@ cudaError_t cuda_rope_write_kv(cudaStream_t, const struct cuda_kv *, int layer,
                                float *q, float *k, const float *v, const int32_t *positions,
                                const int32_t *slots, int n_rows);
 
+/* --- attention ---
+ *
+ * Rows of queries are worked on in tiles: one sequence, one KV head, all of its query heads, as
+ * many tokens as fit. Which tiles there are, and which of them are split into segments of
+ * CUDA_ATTENTION_SEGMENT tokens that several blocks do at once, says a plan, made on the host
+ * before the step: one for each window of the model's layers. Splitting does not change a bit. */
+enum { CUDA_ATTENTION_SEGMENT = 256 }; /* tokens, at absolute positions */
+enum cuda_attention_kind {
+    CUDA_NARROW, /* sequences whose rows, times query heads of a KV head, are at most 16 */
+    CUDA_WIDE,
+    CUDA_ATTENTION_KINDS
+};
+/* How attention of one shape runs on a device */
+struct cuda_attention {
+    int n_heads, n_kv_heads, head_dim;
+    enum dtype dtype;
+    struct {
+        int warps, n_stages; /* of a block */
+        size_t shared_bytes;
+        int blocks; /* that the device runs at once */
+    } kinds[CUDA_ATTENTION_KINDS];
+};
+/* Host only; of the current device. head_dim is a multiple of 16 up to 256, n_heads of n_kv_heads.
+ */
+cudaError_t cuda_attention_open(struct cuda_attention *, int n_heads, const struct cuda_kv *);
+
+struct cuda_attention_tile {
+    int32_t seq;           /* its page table */
+    int32_t row, position; /* of the first token */
+    int32_t head;          /* first row's query head, of those of a KV head */
+    int32_t n_rows;        /* tokens' query heads: all of a token, then the next token's */
+    int32_t segment, n_segments;
+    int32_t unit;  /* the tile's first unit: units are its KV heads or, if split, their segments */
+    int32_t split; /* segments may go to several blocks; partial results */
+};
+struct cuda_attention_row {
+    int32_t partial, position; /* first partial result, -1: it has none */
+};
+/* A plan's head; offsets are in bytes from it. */
+struct cuda_attention_plan {
+    int32_t n_tiles[CUDA_ATTENTION_KINDS], n_units[CUDA_ATTENTION_KINDS];
+    int32_t tiles_at[CUDA_ATTENTION_KINDS]; /* struct cuda_attention_tile[] */
+    int32_t rows_at;                        /* struct cuda_attention_row[max_rows] */
+    int32_t n_rows;                         /* of the step */
+    int32_t n_partials;                     /* used of those that the buffer has room for */
+};
+/* Host only: bytes of a plan for up to so many rows and sequences */
+size_t cuda_attention_plan_bytes(const struct cuda_attention *, int max_rows, int max_seqs);
+/* Host only: the plan of a step, for layers of this window. `partials` is the size of the buffer of
+ * partial results; more than it has room for is not split. 64 MiB do for most. */
+void cuda_attention_plan_make(const struct cuda_attention *, struct cuda_attention_plan *,
+                              int max_rows, int max_seqs, const struct step_seq *seqs, int n_seqs,
+                              int window, size_t partials);
+
+/* How many blocks to launch. A graph that is used for many steps has those of
+ * cuda_attention_grid_any; if its steps are known to have no wide tiles, blocks[CUDA_WIDE] may be
+ * 0. */
+struct cuda_attention_grid {
+    int blocks[CUDA_ATTENTION_KINDS]; /* 0: not launched */
+    int n_rows;                       /* whose partial results are joined; 0: not launched */
+};
+struct cuda_attention_grid cuda_attention_grid_of(const struct cuda_attention *,
+                                                  const struct cuda_attention_plan *);
+struct cuda_attention_grid cuda_attention_grid_any(const struct cuda_attention *, int n_rows);
+
+struct cuda_attention_step {
+    struct cuda_attention_grid grid;
+    const struct cuda_attention_plan *plan; /* the device's copy */
+    const int32_t *page_tables;             /* [][max_pages] */
+    int max_pages;
+    float *partials;
+};
+/* As attention of backend.h: out F32, F16 or BF16 and q, both [n_rows][n_heads * head_dim]; sinks
+ * [n_heads] or NULL. scale is above 0. q is rounded to the type of K and V (values beyond it to its
+ * largest), and so are the weights that V is multiplied with. */
+cudaError_t cuda_attend(cudaStream_t, const struct cuda_attention *, const struct cuda_kv *,
+                        int layer, const struct attention_config *, const float *sinks, void *out,
+                        enum dtype, const float *q, const struct cuda_attention_step *);
+
 /* out = act(gate) * up (up NULL: act(gate)), n values; out F32, F16 or BF16 */
 cudaError_t cuda_act(cudaStream_t, enum act_fn, void *out, enum dtype, const float *gate,
                      const float *up, int64_t n);

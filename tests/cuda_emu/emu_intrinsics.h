@@ -183,6 +183,11 @@ static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned which)
     return out;
 }
 
+static inline float __frcp_rn(float x)
+{
+    return 1 / x;
+}
+
 static inline int __dp4a(int a, int b, int c)
 {
     unsigned sum = (unsigned)c;

@@ -63,6 +63,12 @@ static inline void ldmatrix_x4_trans(uint32_t r[4], const void *row, EMU_HERE)
     emu_load_matrix<true>(r, row, EMU_THERE);
 }
 
+static inline float exp2_approx(float x)
+{
+    float y = exp2f(x);
+    return y < 0x1p-126f ? 0 : y;
+}
+
 /* --- mma --- */
 
 template <class T> struct emu_mma {

@@ -153,6 +153,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
     p->warpSize = 32;
     p->sharedMemPerBlock = EMU_SHARED_DEFAULT;
     p->sharedMemPerBlockOptin = EMU_SHARED_OPTIN;
+    p->sharedMemPerMultiprocessor = EMU_SHARED_OPTIN + 1024;
     p->maxThreadsPerBlock = 1024;
     return cudaSuccess;
 }

@@ -216,6 +216,17 @@ cudaError_t wrap_add(cudaStream_t s, int32_t *x, int n, int by)
     return cudaGetLastError();
 }
 
+static __global__ void exp2_kernel(float *x)
+{
+    x[threadIdx.x] = exp2_approx(x[threadIdx.x]);
+}
+
+cudaError_t wrap_exp2(cudaStream_t s, float *x)
+{
+    LAUNCH(exp2_kernel, 1, 32, 0, s)(x);
+    return cudaGetLastError();
+}
+
 static __global__ void atomic_sum_kernel(int32_t *sum, int n)
 {
     int i = blockIdx.x * 32 + threadIdx.x;

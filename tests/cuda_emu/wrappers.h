@@ -32,6 +32,8 @@ cudaError_t wrap_dynamic(cudaStream_t, float *out, int n_floats);
 cudaError_t wrap_allow_dynamic(int bytes);
 /* x[i] += by */
 cudaError_t wrap_add(cudaStream_t, int32_t *x, int n, int by);
+/* x[i] = 2^x[i], i < 32 */
+cudaError_t wrap_exp2(cudaStream_t, float *x);
 /* *sum += 1 + … + n, by atomics of many blocks */
 cudaError_t wrap_atomic_sum(cudaStream_t, int32_t *sum, int n);
 /* Faulty: half of the block waits where the other half does not. */

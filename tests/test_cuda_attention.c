@@ -1,0 +1,510 @@
+/* Attention of the CUDA backend against the reference in double precision, in every order of
+ * threads, and that a row's bits depend on nothing but the row. */
+#include "cuda_rig.h"
+#include "reference.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "test.h"
+
+enum { LAYERS = 2, LAYER = 1, MAX_SEQS = 4, MAX_ROWS = 530, PARTIALS = 256 << 10 };
+
+struct shape {
+    enum dtype kv;
+    int n_heads, n_kv_heads, head_dim, block_size;
+    int window;
+    float soft_cap;
+    bool sinks;
+};
+
+/* A sequence of `n` tokens, its queries at all of them, on pages of its own */
+struct text {
+    int n, max_pages;
+    struct shape s;
+    struct attention_config c;
+    float *q, *k, *v; /* [n][heads][dim]; k and v as the pool has them */
+    float *sinks;
+    int32_t *pages; /* [max_pages] */
+    struct cuda_kv kv;
+    struct cuda_attention a;
+    float *device_q, *device_sinks;
+};
+
+/* --- the pool --- */
+
+static void put(enum dtype t, void *pool, size_t at, float x)
+{
+    if (t == DTYPE_F32) {
+        ((float *)pool)[at] = x;
+        return;
+    }
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    uint16_t half = (uint16_t)(bits >> 16);
+    if (t == DTYPE_F16 && isnan(x)) {
+        half = 0x7e00;
+    } else if (t == DTYPE_F16) {
+        _Float16 h = (_Float16)x;
+        memcpy(&half, &h, 2);
+    }
+    ((uint16_t *)pool)[at] = half;
+}
+
+/* Index of K (which 0) or V of a head of token i, as kernels.h says the pool lies */
+static size_t pool_at(const struct text *t, int i, int which, int head)
+{
+    int page = t->pages[i / t->s.block_size], in = i % t->s.block_size;
+    size_t block = ((size_t)page * LAYERS + LAYER) * (t->s.block_size / 16) + in / 16;
+    return (((block * 2 + which) * t->s.n_kv_heads + head) * 16 + in % 16) * t->s.head_dim;
+}
+
+/* The pool on the device: NaN wherever nothing was written */
+static void upload_pool(struct text *t, int n_pages)
+{
+    size_t bytes = cuda_kv_page_bytes(&t->kv) * n_pages;
+    void *pool = malloc(bytes);
+    memset(pool, 0xff, bytes);
+    for (int i = 0; i < t->n; i++)
+        for (int x = 0; x < t->s.n_kv_heads * t->s.head_dim; x++) {
+            int head = x / t->s.head_dim, d = x % t->s.head_dim;
+            size_t from = (size_t)i * t->s.n_kv_heads * t->s.head_dim + x;
+            put(t->s.kv, pool, pool_at(t, i, 0, head) + d, t->k[from]);
+            put(t->s.kv, pool, pool_at(t, i, 1, head) + d, t->v[from]);
+        }
+    t->kv.pool = rig_upload(pool, bytes);
+    free(pool);
+}
+
+static float *rounded(enum dtype type, int64_t n, double scale, uint64_t *seed)
+{
+    float *x = rig_randoms(n, scale, seed);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = (float)ref_round(type, x[i]);
+    return x;
+}
+
+static struct text text_new(struct shape s, int n)
+{
+    uint64_t seed = (uint64_t)n * 7 + s.head_dim;
+    int heads = s.n_heads * s.head_dim, kv_heads = s.n_kv_heads * s.head_dim;
+    struct text t = {.n = n, .s = s, .max_pages = (n + s.block_size - 1) / s.block_size};
+    t.c = (struct attention_config){s.n_heads, s.n_kv_heads, s.head_dim, 1 / sqrtf(s.head_dim),
+                                    s.window,  s.soft_cap};
+    t.q = rounded(s.kv, (int64_t)n * heads, 3, &seed);
+    t.k = rounded(s.kv, (int64_t)n * kv_heads, 2, &seed);
+    t.v = rounded(s.kv, (int64_t)n * kv_heads, 2, &seed);
+    t.sinks = rig_randoms(s.n_heads, 3, &seed);
+    t.pages = (int32_t *)rig_randoms(t.max_pages, 1, &seed);
+    for (int i = 0; i < t.max_pages; i++) /* descending, one page left out */
+        t.pages[i] = t.max_pages - i - (i > t.max_pages / 2);
+    t.kv = (struct cuda_kv){NULL, s.kv, LAYERS, s.n_kv_heads, s.head_dim, s.block_size};
+    upload_pool(&t, t.max_pages + 1);
+    t.device_q = rig_upload(t.q, sizeof *t.q * n * heads);
+    t.device_sinks = s.sinks ? rig_upload(t.sinks, sizeof *t.sinks * s.n_heads) : NULL;
+    cuda_ok(cuda_attention_open(&t.a, s.n_heads, &t.kv));
+    return t;
+}
+
+/* --- a step --- */
+
+/* What a test chooses of a step: rows [start, start + n) of the text for each sequence */
+struct part {
+    int start, n;
+};
+enum { ANY_GRID = 1, NO_PARTIALS = 2 };
+
+static int rows_of(const struct part *parts, int n)
+{
+    int rows = 0;
+    for (int i = 0; i < n; i++)
+        rows += parts[i].n;
+    return rows;
+}
+
+/* The device's copy of the plan, and the grid */
+static struct cuda_attention_step step_of(const struct text *t, const struct part *parts, int n,
+                                          int how)
+{
+    int rows = rows_of(parts, n), at = 0;
+    struct step_seq seqs[MAX_SEQS];
+    int32_t *tables = malloc(sizeof *tables * n * t->max_pages);
+    size_t bytes = cuda_attention_plan_bytes(&t->a, MAX_ROWS, MAX_SEQS);
+    struct cuda_attention_plan *plan = malloc(bytes);
+    for (int i = 0; i < n; i++) {
+        seqs[i] = (struct step_seq){at, parts[i].n, parts[i].start};
+        memcpy(tables + i * t->max_pages, t->pages, sizeof *tables * t->max_pages);
+        at += parts[i].n;
+    }
+    cuda_attention_plan_make(&t->a, plan, MAX_ROWS, MAX_SEQS, seqs, n, t->s.window,
+                             how & NO_PARTIALS ? 0 : PARTIALS);
+    struct cuda_attention_step step = {.max_pages = t->max_pages};
+    step.grid = how & ANY_GRID ? cuda_attention_grid_any(&t->a, rows + 3)
+                               : cuda_attention_grid_of(&t->a, plan);
+    step.plan = rig_upload(plan, bytes);
+    step.page_tables = rig_upload(tables, sizeof *tables * n * t->max_pages);
+    size_t used = (size_t)plan->n_partials * (t->s.head_dim + 4) * sizeof(float);
+    step.partials = rig_device(how & ANY_GRID ? PARTIALS : used + 1);
+    free(plan);
+    free(tables);
+    return step;
+}
+
+/* The rows' results, freed by the caller */
+static float *attend(const struct text *t, const struct part *parts, int n, int how)
+{
+    size_t width = (size_t)t->s.n_heads * t->s.head_dim, rows = rows_of(parts, n), at = 0;
+    struct cuda_attention_step step = step_of(t, parts, n, how);
+    float *q = rig_device(sizeof *q * width * rows), *out = rig_device(sizeof *q * width * rows);
+    float *got = malloc(sizeof *got * width * rows);
+    for (int i = 0; i < n; i++) {
+        cuda_ok(cudaMemcpy(q + at, t->q + parts[i].start * width, sizeof *q * width * parts[i].n,
+                           cudaMemcpyHostToDevice));
+        at += parts[i].n * width;
+    }
+    cuda_ok(
+        cuda_attend(NULL, &t->a, &t->kv, LAYER, &t->c, t->device_sinks, out, DTYPE_F32, q, &step));
+    rig_download(got, out, sizeof *got * width * rows);
+    return got;
+}
+
+static void reference_row(const struct text *t, int position, double *want)
+{
+    const struct shape *s = &t->s;
+    size_t n = (size_t)(position + 1) * s->head_dim;
+    double *k = malloc(n * sizeof *k), *v = malloc(n * sizeof *v), q[256];
+    for (int head = 0; head < s->n_heads; head++) {
+        double sink = t->sinks[head];
+        for (size_t i = 0; i < n; i++) {
+            size_t token = i / s->head_dim, kv_head = head / (s->n_heads / s->n_kv_heads);
+            size_t from = (token * s->n_kv_heads + kv_head) * s->head_dim + i % s->head_dim;
+            k[i] = t->k[from];
+            v[i] = t->v[from];
+        }
+        for (int d = 0; d < s->head_dim; d++)
+            q[d] = t->q[((size_t)position * s->n_heads + head) * s->head_dim + d];
+        ref_attend(&t->c, position, s->sinks ? &sink : NULL, q, k, v, want + head * s->head_dim);
+    }
+    free(k);
+    free(v);
+}
+
+static void check_row(const char *what, const struct text *t, int position, const float *got)
+{
+    int width = t->s.n_heads * t->s.head_dim;
+    double *want = malloc(sizeof *want * width);
+    double near = t->s.kv == DTYPE_F32 ? 1e-5 : t->s.kv == DTYPE_F16 ? 1.5e-3 : 1.2e-2;
+    reference_row(t, position, want);
+    rig_near(what, got, want, width, near, near / 10);
+    free(want);
+}
+
+/* --- against the reference --- */
+
+static void run_decode(struct shape s, int n)
+{
+    struct text t = text_new(s, n);
+    const struct part last = {n - 1, 1};
+    float *got = attend(&t, &last, 1, 0);
+    check_row("decode", &t, n - 1, got);
+    free(got);
+    rig_free_all();
+}
+
+static void decode_all(void)
+{
+    run_decode((struct shape){DTYPE_F16, 4, 2, 64, 16, 0, 0, false}, 300);
+    run_decode((struct shape){DTYPE_BF16, 5, 1, 96, 32, 0, 0, true}, 270);
+    run_decode((struct shape){DTYPE_F32, 4, 2, 64, 16, 0, 0, true}, 300);
+    run_decode((struct shape){DTYPE_F16, 2, 2, 16, 48, 100, 20, false}, 290);
+    run_decode((struct shape){DTYPE_F32, 3, 1, 80, 16, 70, 15, false}, 290);
+    run_decode((struct shape){DTYPE_BF16, 2, 1, 256, 16, 0, 0, false}, 1);
+    run_decode((struct shape){DTYPE_F16, 40, 2, 64, 16, 0, 0, false}, 34);
+}
+
+static void a_decoded_row_agrees_with_the_reference(void **state)
+{
+    (void)state;
+    rig_in_all_orders(decode_all);
+}
+
+static void run_prefill(struct shape s, int n, int start)
+{
+    struct text t = text_new(s, n);
+    const struct part part = {start, n - start};
+    float *got = attend(&t, &part, 1, 0);
+    for (int i = start; i < n; i += i + 3 < n ? 3 : 1)
+        check_row("prefill", &t, i, got + (size_t)(i - start) * s.n_heads * s.head_dim);
+    free(got);
+    rig_free_all();
+}
+
+static void prefill_all(void)
+{
+    run_prefill((struct shape){DTYPE_F16, 2, 1, 64, 16, 0, 0, false}, 101, 0);
+    run_prefill((struct shape){DTYPE_BF16, 3, 1, 80, 16, 0, 30, true}, 290, 260);
+    run_prefill((struct shape){DTYPE_F32, 3, 1, 64, 32, 20, 0, true}, 280, 250);
+    run_prefill((struct shape){DTYPE_F16, 2, 1, 128, 16, 33, 0, true}, 283, 240);
+    run_prefill((struct shape){DTYPE_BF16, 1, 1, 192, 16, 0, 0, false}, 35, 1);
+}
+
+static void a_prompts_rows_agree_with_the_reference(void **state)
+{
+    (void)state;
+    rig_in_all_orders(prefill_all);
+}
+
+/* --- a row's bits --- */
+
+static const float *row_at(const struct text *t, const float *rows, int row)
+{
+    return rows + (size_t)row * t->s.n_heads * t->s.head_dim;
+}
+
+static void same_bits(const char *what, const struct text *t, const float *got, const float *want,
+                      int n)
+{
+    int width = t->s.n_heads * t->s.head_dim;
+    for (int i = 0; i < n * width; i++)
+        if (memcmp(got + i, want + i, sizeof *got))
+            fail_msg("%s: dim %d of row %d is %a, not %a", what, i % width, i / width, got[i],
+                     want[i]);
+}
+
+/* All rows of the text in one step, tiles not split: what others are compared with */
+static float *all_rows(const struct text *t)
+{
+    const struct part all = {0, t->n};
+    return attend(t, &all, 1, NO_PARTIALS);
+}
+
+static void run_chunks(struct shape s, int n)
+{
+    struct text t = text_new(s, n);
+    float *want = all_rows(&t);
+    const struct part chunks[] = {{n - 1, 1}, {n - 3, 2}, {n - 40, 37}, {0, 19}};
+    float *got = attend(&t, chunks, 4, 0); /* decode and prefill together */
+    same_bits("decoded", &t, got, row_at(&t, want, n - 1), 1);
+    same_bits("two", &t, row_at(&t, got, 1), row_at(&t, want, n - 3), 2);
+    same_bits("chunk", &t, row_at(&t, got, 3), row_at(&t, want, n - 40), 37);
+    same_bits("prompt", &t, row_at(&t, got, 40), want, 19);
+    free(got);
+    got = attend(&t, chunks + 1, 2, NO_PARTIALS);
+    same_bits("not split", &t, got, row_at(&t, want, n - 3), 2);
+    same_bits("not split", &t, row_at(&t, got, 2), row_at(&t, want, n - 40), 37);
+    free(got);
+    got = attend(&t, chunks, 1, ANY_GRID);
+    same_bits("in a fixed grid", &t, got, row_at(&t, want, n - 1), 1);
+    free(got);
+    free(want);
+    rig_free_all();
+}
+
+static void a_row_has_the_same_bits_in_any_chunk_and_batch(void **state)
+{
+    (void)state;
+    run_chunks((struct shape){DTYPE_F16, 3, 1, 64, 16, 0, 0, false}, 300);
+    run_chunks((struct shape){DTYPE_BF16, 4, 2, 32, 16, 0, 25, true}, 520);
+    run_chunks((struct shape){DTYPE_F32, 2, 1, 64, 16, 0, 0, true}, 300);
+    run_chunks((struct shape){DTYPE_F16, 2, 2, 64, 16, 50, 0, true}, 300);
+}
+
+static void captured(struct text *t, const struct part *parts, int n, cudaGraphExec_t *exec,
+                     struct cuda_attention_step *step, float *out)
+{
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cuda_ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    *step = step_of(t, parts, n, ANY_GRID);
+    step->grid.blocks[CUDA_WIDE] = 0;
+    cuda_ok(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    cuda_ok(
+        cuda_attend(stream, &t->a, &t->kv, LAYER, &t->c, NULL, out, DTYPE_F32, t->device_q, step));
+    cuda_ok(cudaStreamEndCapture(stream, &graph));
+    cuda_ok(cudaGraphInstantiate(exec, graph, 0));
+    cuda_ok(cudaGraphDestroy(graph));
+    cuda_ok(cudaStreamDestroy(stream));
+}
+
+/* A graph captured for two sequences runs a later step of one with more segments. */
+static void graph_all(void)
+{
+    struct text t = text_new((struct shape){DTYPE_F16, 2, 1, 64, 16, 0, 0, false}, 290);
+    const struct part then[] = {{5, 1}, {7, 1}}, now[] = {{280, 1}};
+    int width = 128;
+    cudaGraphExec_t exec;
+    struct cuda_attention_step step, next = step_of(&t, now, 1, 0);
+    float *out = rig_device(sizeof *out * 5 * width), got[128];
+    captured(&t, then, 2, &exec, &step, out);
+    size_t bytes = cuda_attention_plan_bytes(&t.a, MAX_ROWS, MAX_SEQS);
+    cuda_ok(cudaMemcpy((void *)step.plan, next.plan, bytes, cudaMemcpyDeviceToDevice));
+    cuda_ok(cudaMemcpy((void *)step.page_tables, next.page_tables, 4 * t.max_pages,
+                       cudaMemcpyDeviceToDevice));
+    cuda_ok(cudaMemcpy(t.device_q, t.q + 280 * width, sizeof got, cudaMemcpyHostToDevice));
+    cuda_ok(cudaGraphLaunch(exec, NULL));
+    rig_download(got, out, sizeof got);
+    check_row("graph", &t, 280, got);
+    cuda_ok(cudaGraphExecDestroy(exec));
+}
+
+static void a_captured_step_reads_its_plan_when_it_runs(void **state)
+{
+    (void)state;
+    rig_in_all_orders(graph_all);
+}
+
+/* --- NaN --- */
+
+static void set_nan(struct text *t, int token, int head, int d, bool of_v)
+{
+    float *x = of_v ? t->v : t->k;
+    x[((size_t)token * t->s.n_kv_heads + head) * t->s.head_dim + d] = NAN;
+    upload_pool(t, t->max_pages + 1);
+}
+
+/* Rows that see a NaN are NaN (of V: in its dim), of the heads that read it; others keep their
+ * bits. */
+static void run_nan(struct shape s, int n, int token, bool of_v)
+{
+    enum { DIM = 5, HEAD = 1 };
+    struct text t = text_new(s, n);
+    int group = s.n_heads / s.n_kv_heads, window = s.window ? s.window : INT_MAX;
+    float *clean = all_rows(&t);
+    set_nan(&t, token, HEAD, DIM, of_v);
+    float *got = all_rows(&t);
+    for (int i = 0; i < n * s.n_heads * s.head_dim; i++) {
+        int d = i % s.head_dim, head = i / s.head_dim % s.n_heads, row = i / s.head_dim / s.n_heads;
+        bool sees = row >= token && row - token < window && head / group == HEAD;
+        if (sees && (!of_v || d == DIM))
+            assert_true(isnan(got[i]));
+        else
+            assert_memory_equal(got + i, clean + i, sizeof *got);
+    }
+    free(clean);
+    free(got);
+    rig_free_all();
+}
+
+static void nan_all(void)
+{
+    const enum dtype types[] = {DTYPE_F16, DTYPE_BF16, DTYPE_F32};
+    for (int i = 0; i < 3; i++)
+        for (int of_v = 0; of_v < 2; of_v++) {
+            run_nan((struct shape){types[i], 4, 2, 32, 16, 0, 0, false}, 44, 13, of_v);
+            run_nan((struct shape){types[i], 2, 2, 16, 16, 21, 0, true}, 70, 30, of_v);
+        }
+}
+
+static void a_nan_reaches_those_who_see_it_and_no_others(void **state)
+{
+    (void)state;
+    nan_all();
+}
+
+static void a_nan_in_a_query_is_its_rows_alone(void **state)
+{
+    (void)state;
+    const enum dtype types[] = {DTYPE_F16, DTYPE_BF16, DTYPE_F32};
+    for (int i = 0; i < 3; i++) {
+        struct text t = text_new((struct shape){types[i], 2, 2, 32, 16, 0, 0, false}, 20);
+        float *clean = all_rows(&t);
+        t.q[(6 * 2 + 1) * 32 + 3] = NAN;
+        float *got = all_rows(&t);
+        for (int x = 0; x < 20 * 64; x++)
+            if (x / 32 == 13)
+                assert_true(isnan(got[x]));
+            else
+                assert_memory_equal(got + x, clean + x, sizeof *got);
+        free(clean);
+        free(got);
+        rig_free_all();
+    }
+}
+
+/* --- results' types, and what cannot be --- */
+
+static void results_are_rounded_to_the_readers_type(void **state)
+{
+    (void)state;
+    struct text t = text_new((struct shape){DTYPE_F16, 2, 1, 48, 16, 0, 0, false}, 33);
+    const struct part last = {32, 1};
+    const enum dtype types[] = {DTYPE_F16, DTYPE_BF16};
+    float *want = attend(&t, &last, 1, 0), *q = t.device_q + 32 * 96;
+    for (int i = 0; i < 2; i++) {
+        uint16_t raw[96];
+        float got[96];
+        struct cuda_attention_step step = step_of(&t, &last, 1, 0);
+        void *out = rig_device(sizeof raw);
+        cuda_ok(cuda_attend(NULL, &t.a, &t.kv, LAYER, &t.c, NULL, out, types[i], q, &step));
+        rig_download(raw, out, sizeof raw);
+        rig_widen(types[i], raw, got, 96);
+        for (int x = 0; x < 96; x++)
+            assert_true(got[x] == (float)ref_round(types[i], want[x]));
+    }
+    free(want);
+    rig_free_all();
+}
+
+static void shapes_that_no_kernel_has_are_refused(void **state)
+{
+    (void)state;
+    struct cuda_attention a;
+    struct cuda_kv kv = {NULL, DTYPE_F16, 1, 2, 64, 16};
+    assert_int_equal(cuda_attention_open(&a, 4, &kv), cudaSuccess);
+    assert_int_equal(cuda_attention_open(&a, 3, &kv), cudaErrorInvalidValue);
+    kv.head_dim = 72;
+    assert_int_equal(cuda_attention_open(&a, 4, &kv), cudaErrorInvalidValue);
+    kv.head_dim = 272;
+    assert_int_equal(cuda_attention_open(&a, 4, &kv), cudaErrorInvalidValue);
+    kv = (struct cuda_kv){NULL, DTYPE_Q8_0, 1, 2, 64, 16};
+    assert_int_equal(cuda_attention_open(&a, 4, &kv), cudaErrorInvalidValue);
+}
+
+/* --- the plan --- */
+
+static void long_sequences_are_split_until_the_buffer_is_full(void **state)
+{
+    (void)state;
+    struct text t = text_new((struct shape){DTYPE_F16, 8, 2, 64, 16, 0, 0, false}, 16);
+    enum { ROWS = 200 };
+    const struct step_seq seqs[] = {{0, 1, 5000}, {1, 1, 100}, {2, 100, 900}, {102, 1, 5000}};
+    struct cuda_attention_plan *plan = malloc(cuda_attention_plan_bytes(&t.a, ROWS, 4));
+    size_t one = 68 * sizeof(float); /* 5,001 tokens: 20 segments of 8 heads */
+    cuda_attention_plan_make(&t.a, plan, ROWS, 4, seqs, 4, 0, 160 * one);
+    const struct cuda_attention_tile *narrow = (void *)((char *)plan + plan->tiles_at[0]);
+    const struct cuda_attention_tile *wide = (void *)((char *)plan + plan->tiles_at[1]);
+    assert_int_equal(plan->n_partials, 160);
+    assert_int_equal(plan->n_tiles[0], 3);
+    assert_int_equal(plan->n_units[0], 2 * (20 + 1 + 1));
+    assert_true(narrow[0].split && !narrow[1].split && !narrow[2].split);
+    int rows = 16 * t.a.kinds[CUDA_WIDE].warps, n = (100 * 4 + rows - 1) / rows;
+    assert_int_equal(plan->n_tiles[1], n);
+    assert_int_equal(wide[0].row + wide[0].n_rows / 4, 102); /* the last first */
+    assert_int_equal(wide[n - 1].row, 2);
+    assert_int_equal(wide[n - 1].position, 900);
+    cuda_attention_plan_make(&t.a, plan, ROWS, 4, seqs, 4, 700, 400 * one);
+    assert_int_equal(narrow[0].segment, (5000 - 699) / 256);
+    assert_int_equal(narrow[0].n_segments, 5000 / 256 - (5000 - 699) / 256 + 1);
+    free(plan);
+    rig_free_all();
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_decoded_row_agrees_with_the_reference),
+        cmocka_unit_test(a_prompts_rows_agree_with_the_reference),
+        cmocka_unit_test(a_row_has_the_same_bits_in_any_chunk_and_batch),
+        cmocka_unit_test(a_captured_step_reads_its_plan_when_it_runs),
+        cmocka_unit_test(a_nan_reaches_those_who_see_it_and_no_others),
+        cmocka_unit_test(a_nan_in_a_query_is_its_rows_alone),
+        cmocka_unit_test(results_are_rounded_to_the_readers_type),
+        cmocka_unit_test(shapes_that_no_kernel_has_are_refused),
+        cmocka_unit_test(long_sequences_are_split_until_the_buffer_is_full),
+    };
+    if (argc > 1) /* a part of the names */
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
