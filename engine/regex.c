@@ -25,6 +25,7 @@ enum {
     MOST_BYTES = 1 << 16,
     QUICK_LIMIT = 4096, /* of a match that need not be watched … */
     QUICK_STARTS = 8,   /* … and bytes at which it may start: between two looks at the clock */
+    MOST_STARTS = 512,  /* … after looks that found nothing */
     CALLOUTS_A_LOOK = 256,
     USUAL_SECONDS = 10,
 };
@@ -176,12 +177,16 @@ static int find_in_time(const struct regex *re, struct regex_scratch *s, const c
                         size_t at)
 {
     int rc;
+    size_t starts = QUICK_STARTS;
     pcre2_set_match_limit(s->limits, QUICK_LIMIT);
     do {
-        pcre2_set_offset_limit(s->limits, at + QUICK_STARTS);
+        pcre2_set_offset_limit(s->limits, at + starts);
         rc = in_time(s) ? match(re->code, s, text, n, at) : PCRE2_ERROR_CALLOUT;
-        if (rc == PCRE2_ERROR_NOMATCH)
-            at = whole(text, n, at + QUICK_STARTS + 1);
+        if (rc == PCRE2_ERROR_NOMATCH) {
+            at = whole(text, n, at + starts + 1);
+            /* ever more: the interpreter looks for the next start beyond the limit, each time */
+            starts = starts < MOST_STARTS ? 2 * starts : starts;
+        }
     } while (rc == PCRE2_ERROR_NOMATCH && at <= n);
     pcre2_set_offset_limit(s->limits, PCRE2_UNSET);
     if (rc != PCRE2_ERROR_MATCHLIMIT)

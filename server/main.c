@@ -3,6 +3,7 @@
 #include "output.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -66,10 +67,14 @@ static void on_bus_error(int signal, siginfo_t *info, void *context)
 {
     static const char text[] = "tokend: a mapped model file can no longer be read: it was made "
                                "shorter while in use, or its disk failed\n";
-    if (info->si_code != BUS_ADRERR) {
-        raise(signal); /* the default again: it takes its usual course */
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    if (info->si_code != BUS_ADRERR) { /* it takes its usual course */
+        (void)sigaction(signal, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
+        raise(signal);
         return;
     }
+    while (atomic_flag_test_and_set(&told)) /* several threads may read there at once */
+        pause();
     if (write(STDERR_FILENO, text, sizeof text - 1) < 0)
         _exit(2);
     _exit(1);
@@ -77,8 +82,7 @@ static void on_bus_error(int signal, siginfo_t *info, void *context)
 
 int main(int argc, char **argv)
 {
-    const struct sigaction bus = {.sa_sigaction = on_bus_error,
-                                  .sa_flags = SA_SIGINFO | SA_RESETHAND};
+    const struct sigaction bus = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};
     sigaction(SIGBUS, &bus, NULL);
     return finish(argc > 1 ? argv[1] : "", run(argc, argv));
 }

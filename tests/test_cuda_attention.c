@@ -41,16 +41,7 @@ static void put(enum dtype t, void *pool, size_t at, float x)
         ((float *)pool)[at] = x;
         return;
     }
-    uint32_t bits;
-    memcpy(&bits, &x, 4);
-    uint16_t half = (uint16_t)(bits >> 16);
-    if (t == DTYPE_F16 && isnan(x)) {
-        half = 0x7e00;
-    } else if (t == DTYPE_F16) {
-        _Float16 h = (_Float16)x;
-        memcpy(&half, &h, 2);
-    }
-    ((uint16_t *)pool)[at] = half;
+    ((uint16_t *)pool)[at] = t == DTYPE_F16 ? f32_to_f16(x) : f32_to_bf16(x);
 }
 
 /* Index of K (which 0) or V of a head of token i, as kernels.h says the pool lies */

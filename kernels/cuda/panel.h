@@ -3,14 +3,22 @@
  *
  * A panel is 16 output rows; a group is four blocks of 32 k of them. With g = lane / 4 and
  * t = lane % 4, a lane has rows g and g + 8 (h = 0, 1) and of each block b the words of k = 4t…4t+3
- * and 16+4t…16+4t+3 (e = 0, 1), as mma's A of 16 x 32 int8 wants them. The planes of a group are,
- * by the bits of a value, 8: u32 [4 h + b][e] in four times 16 bytes a lane: w - offset, signed 4,
- * 5, 6: u32 [h][lane][b], bits 4 e of a byte 2, 3, 6: u32 [lane][h][b / 2], bits 2 (2 (b % 2) + e)
- * of a byte: the upper two of 6 3, 5: u32 [lane][h], bit 2 b + e of a byte: the uppermost A panel
- * holds the planes of all groups, then their scales, then what 256 k share: D32: f16 (MXFP4: bf16)
- * d[16][4], then f16 m[16][4] or u8 zero[16][4]   of each 32 D16: f16 d[16][4][2] of each 16 K32:
- * i8 s[16][4], then u8 m[16][4];  K16: both [16][4][2];  and for 256 k f16 d[16], f16 m[16] What is
- * missing to a whole panel or group has d = 0. */
+ * and 16+4t…16+4t+3 (e = 0, 1), as mma's A of 16 x 32 int8 wants them.
+ *
+ * A panel holds the planes of all groups, then their scales, then what 256 k share. What is missing
+ * to a whole panel or group has d = 0. */
+// clang-format off
+/* The planes of a group, by the bits of a value:
+ *   8        u32 [4 h + b][e], in four times 16 bytes a lane: w - offset, signed
+ *   4, 5, 6  u32 [h][lane][b], bits 4 e of a byte
+ *   2, 3, 6  u32 [lane][h][b / 2], bits 2 (2 (b % 2) + e) of a byte: of 6 the upper two
+ *   3, 5     u32 [lane][h], bit 2 b + e of a byte: the uppermost
+ * Its scales:
+ *   D32      f16 (MXFP4: bf16) d[16][4], then f16 m[16][4] or u8 zero[16][4]
+ *   D16      f16 d[16][4][2], of each 16 k
+ *   K32      i8 s[16][4], then u8 m[16][4]; of 256 k f16 d[16], then f16 m[16]
+ *   K16      i8 s[16][4][2], then u8 m[16][4][2]; likewise */
+// clang-format on
 #ifndef TOKEND_CUDA_PANEL_H
 #define TOKEND_CUDA_PANEL_H
 
