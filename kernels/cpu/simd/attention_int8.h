@@ -110,12 +110,8 @@ INL struct digit_row digits_of(const float *x, int n, uint8_t *to)
         digits_store(to + i / 4 * QUAD_DIGIT_BYTES, r);
     }
     uint32_t all = 0;
-#if LANES == 16
-    all = (uint32_t)_mm512_reduce_add_epi32((__m512i)sum);
-#else
-    for (int i = 0; i < LANES; i++)
+    for (int i = 0; i < LANES; i++) /* of NaN it may wrap, which their scale outlives */
         all += sum[i];
-#endif
     const float scale = most <= FLT_MAX ? most / DIGIT_MAX : NAN;
     return (struct digit_row){nought ? 0 : scale, (int32_t)(0u - 128 * all)};
 }
