@@ -279,7 +279,7 @@ def test_the_first_sigterm_drains_and_the_second_quits():
 
 def test_64_streams_run_together_and_leave_nothing_behind():
     def one(server, i, out):
-        body = {"prompt": f"Story {i}:", "max_tokens": 64 + i % 32, "ignore_eos": True, "seed": i, "stream": True,
+        body = {"prompt": f"Story {i}:", "max_tokens": 128 + i % 32, "ignore_eos": True, "seed": i, "stream": True,
                 "stream_options": {"include_usage": True}}
         n, first, end = 0, None, None
         with httpx.stream("POST", server.url + "/v1/completions", json=body, timeout=300) as stream:
@@ -299,7 +299,7 @@ def test_64_streams_run_together_and_leave_nothing_behind():
             t.start()
         for t in threads:
             t.join()
-        assert [out[i][2] for i in range(64)] == [64 + i % 32 for i in range(64)]
+        assert [out[i][2] for i in range(64)] == [128 + i % 32 for i in range(64)]
         assert max(first for first, _, _ in out.values()) < min(end for _, end, _ in out.values())
         server.until(lambda: server.metric("tokend:pages", state="in_use") == 0)
         assert server.metric("vllm:num_requests_running") == 0
