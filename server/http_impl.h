@@ -21,9 +21,10 @@
 #include <microhttpd.h>
 
 enum {
-    HTTP_POOL = 32 << 10,        /* libmicrohttpd's memory of a connection: headers and chunks; it
-                                    clears all of it for each request */
-    HTTP_MAX_HEADERS = 16 << 10, /* half of it, so that the reply's headers always fit */
+    HTTP_POOL = 36 << 10,        /* libmicrohttpd's memory of a connection: headers and chunks. It
+                                    clears all of it for each request, and takes up to 32 KB from the
+                                    heap, where the memory of those that left would stay */
+    HTTP_MAX_HEADERS = 16 << 10, /* less than half of it, so that the reply's headers always fit */
     HTTP_MAX_DISCARD = 64 << 10, /* a refused body up to this is read, to keep the connection */
     HTTP_LARGE = 1 << 20,        /* bodies and replies after which the heap is trimmed */
     HTTP_SMALL_REPLY = 64 << 10, /* up to this a reply is sent whatever waits */

@@ -24,7 +24,7 @@ from tokend import Tokend, user  # noqa: E402
 
 FLAGS = ("--max-model-len", "512", "--max-num-seqs", "32", "--max-queue-len", "4096",
          "--kv-cache-memory", "256MiB")
-MAX_GROWTH = 18  # MB: 500 connections of 32 KB lie in the heap until it is next given back
+MAX_GROWTH = 8  # MB
 AT_ONCE = 400   # clients
 
 
