@@ -35,28 +35,7 @@ INL void product(const float *a, int lda, const float *b, int n, float *c, int l
 static void product_rows(const float *a, int lda, const float *b, int n, float *c, int ldc,
                          int rows)
 {
-    switch (rows) {
-#if ROWS > 3
-    case 6:
-        product(a, lda, b, n, c, ldc, 6);
-        break;
-    case 5:
-        product(a, lda, b, n, c, ldc, 5);
-        break;
-    case 4:
-        product(a, lda, b, n, c, ldc, 4);
-        break;
-#endif
-    case 3:
-        product(a, lda, b, n, c, ldc, 3);
-        break;
-    case 2:
-        product(a, lda, b, n, c, ldc, 2);
-        break;
-    case 1:
-        product(a, lda, b, n, c, ldc, 1);
-        break;
-    }
+    WITH_ROWS(rows, ROWS, N, product(a, lda, b, n, c, ldc, N));
 }
 
 /* K [sub-page][dim][16], V [v_dim / 16][token][16] of tokens [lo, hi). True: V has a NaN. */

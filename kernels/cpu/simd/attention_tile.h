@@ -31,6 +31,26 @@ INL int make_bands(struct band *bands, int rows, int each, int segment, const in
     return n;
 }
 
+/* Runs the statement with N, a constant, for `rows`: 1 to MOST, which is at most 6. */
+#define WITH_ROWS(rows, MOST, N, ...)                                                              \
+    do {                                                                                           \
+        switch (rows) {                                                                            \
+            ROWS_CASE(6, MOST, N, __VA_ARGS__)                                                     \
+            ROWS_CASE(5, MOST, N, __VA_ARGS__)                                                     \
+            ROWS_CASE(4, MOST, N, __VA_ARGS__)                                                     \
+            ROWS_CASE(3, MOST, N, __VA_ARGS__)                                                     \
+            ROWS_CASE(2, MOST, N, __VA_ARGS__)                                                     \
+            ROWS_CASE(1, MOST, N, __VA_ARGS__)                                                     \
+        }                                                                                          \
+    } while (0)
+#define ROWS_CASE(n, MOST, N, ...)                                                                 \
+    case (n):                                                                                      \
+        if ((n) <= (MOST)) {                                                                       \
+            enum { N = (n) <= (MOST) ? (n) : 1 };                                                  \
+            __VA_ARGS__;                                                                           \
+        }                                                                                          \
+        break;
+
 /* attend_tile over INT8 */
 void ISA_FN(attend_tile_int8)(const struct kv_view *, const struct score_config *, int segment,
                               const int *lo, const int *hi, const float *q, int ldq, int rows,

@@ -77,58 +77,12 @@ INL void band_values(const struct work *w, const struct band *b, int d, float *p
 
 static void scores_of(const struct work *w, int p, const struct band *b)
 {
-    switch (b->rows) {
-#if ROWS > 4
-    case 6:
-        band_scores(w, p, b->row, 6);
-        break;
-    case 5:
-        band_scores(w, p, b->row, 5);
-        break;
-#endif
-#if ROWS > 2
-    case 4:
-        band_scores(w, p, b->row, 4);
-        break;
-    case 3:
-        band_scores(w, p, b->row, 3);
-        break;
-#endif
-    case 2:
-        band_scores(w, p, b->row, 2);
-        break;
-    case 1:
-        band_scores(w, p, b->row, 1);
-        break;
-    }
+    WITH_ROWS(b->rows, ROWS, N, band_scores(w, p, b->row, N));
 }
 
 static void values_of(const struct work *w, const struct band *b, int d, float *part, int ldp)
 {
-    switch (b->rows) {
-#if ROWS > 4
-    case 6:
-        band_values(w, b, d, part, ldp, 6);
-        break;
-    case 5:
-        band_values(w, b, d, part, ldp, 5);
-        break;
-#endif
-#if ROWS > 2
-    case 4:
-        band_values(w, b, d, part, ldp, 4);
-        break;
-    case 3:
-        band_values(w, b, d, part, ldp, 3);
-        break;
-#endif
-    case 2:
-        band_values(w, b, d, part, ldp, 2);
-        break;
-    case 1:
-        band_values(w, b, d, part, ldp, 1);
-        break;
-    }
+    WITH_ROWS(b->rows, ROWS, N, band_values(w, b, d, part, ldp, N));
 }
 
 /* Where tokens [lo, hi) of the segment lie, and their scales */
