@@ -37,16 +37,6 @@ INLINE float largest(__nv_bfloat16)
     return 3.3895313892515355e38f;
 }
 
-INLINE void mma(__half, float d[4], const uint32_t a[4], const uint32_t b[2])
-{
-    mma_f16(d, a, b);
-}
-
-INLINE void mma(__nv_bfloat16, float d[4], const uint32_t a[4], const uint32_t b[2])
-{
-    mma_bf16(d, a, b);
-}
-
 /* 1 in each half of a pair that is NaN */
 INLINE uint32_t nan_halves(__half, uint32_t pair)
 {

@@ -138,6 +138,17 @@ INLINE float warp_sum(float x)
     return x;
 }
 
+/* mma of a type of 16 bits */
+INLINE void mma(__half, float d[4], const uint32_t a[4], const uint32_t b[2])
+{
+    mma_f16(d, a, b);
+}
+
+INLINE void mma(__nv_bfloat16, float d[4], const uint32_t a[4], const uint32_t b[2])
+{
+    mma_bf16(d, a, b);
+}
+
 /* --- float types --- */
 
 INLINE float to_float(float x)

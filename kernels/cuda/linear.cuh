@@ -92,8 +92,7 @@ template <int NT> struct tile_sums {
 /* Stores what a warp has of a panel. planes 2: tokens are pairs of planes, which are added. */
 template <int NT>
 INLINE void store_sums(const struct cuda_linear &l, int job, int panel, int first_token,
-                       int n_tokens, int planes, const struct tile_sums<NT> &y,
-                       const struct tile_sums<NT> &y2)
+                       int n_tokens, int planes, const tile_sums<NT> &y, const tile_sums<NT> &y2)
 {
     int lane = threadIdx.x % 32, row = panel * PANEL_ROWS + lane / 4;
 #pragma unroll
@@ -116,7 +115,7 @@ INLINE void store_sums(const struct cuda_linear &l, int job, int panel, int firs
 /* The sums of the block's warps, of which each had a range, to warp 0. `parts`: a float for each
  * thread of the block and sum. */
 template <int NT>
-INLINE void join_ranges(struct tile_sums<NT> &y, float (*parts)[NT * 4][32], int n_ranges)
+INLINE void join_ranges(tile_sums<NT> &y, float (*parts)[NT * 4][32], int n_ranges)
 {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     __syncthreads(); /* all are done with it */
@@ -142,6 +141,84 @@ static inline int linear_panels(const struct cuda_linear *l)
     for (int i = 0; i < (l->into == INTO_ACT_MUL ? 1 : l->n_w); i++)
         n += (l->w[i].rows + PANEL_ROWS - 1) / PANEL_ROWS;
     return n;
+}
+
+/* --- the kernel, of any operand --- */
+
+/* An operand O says how a panel is multiplied with x. It has SETS: how many times as many registers
+ * are taken as plain sums take; and planes: the rows of x that a row has. n_units(o, w) is the
+ * units of k that w has, and add_units(sums, o, w, panel, from, end, token) adds units [from, end)
+ * of the tiles of tokens from `token` on. */
+
+/* A panel of one matrix: its ranges from `first` on, `step` apart, added */
+template <int NT, class O>
+INLINE tile_sums<NT> panel_sums(const O &o, const struct cuda_matrix &w, int panel, int first,
+                                int step, int token)
+{
+    tile_sums<NT> total = {};
+    const int n = n_units(o, w), units = chunk_units(n);
+    for (int c = first; c * units < n; c += step) {
+        tile_sums<NT> sums = {};
+        add_units(sums, o, w, panel, c * units, min((c + 1) * units, n), token);
+#pragma unroll
+        for (int i = 0; i < NT * 4; i++)
+            total.at[i / 4][i % 4] += sums.at[i / 4][i % 4];
+    }
+    return total;
+}
+
+/* SPLIT: a block is a panel, a warp one of its ranges; else a warp is a panel. Padding rows of x
+ * and tokens beyond n_rows are computed and not stored. */
+template <class O, int NT, bool SPLIT>
+static __global__ void __launch_bounds__(LINEAR_THREADS, NT *O::SETS >= 8 ? 1 : 2)
+    linear_kernel(struct cuda_linear l, O o, int n_rows)
+{
+    SHARED(float, parts, [SPLIT ? LINEAR_WARPS : 1][NT * 4][32]);
+    const bool paired = l.into == INTO_ACT_MUL;
+    int warp = threadIdx.x / 32, token = blockIdx.y * NT * TILE_TOKENS;
+    struct linear_place at =
+        place_of(l, SPLIT ? blockIdx.x : blockIdx.x * LINEAR_WARPS + warp, paired ? 1 : l.n_w);
+    if (at.job == (paired ? 1 : l.n_w)) /* the whole warp; of a split block none */
+        return;
+    tile_sums<NT> y = {};
+    tile_sums<NT> y2 = {};
+#pragma unroll 1
+    for (int i = paired ? 1 : 0; i >= 0; i--) {
+        y2 = y;
+        y = panel_sums<NT>(o, l.w[at.job + i], at.panel, SPLIT ? warp : 0, SPLIT ? LINEAR_WARPS : 1,
+                           token);
+        if (SPLIT)
+            join_ranges<NT>(y, parts, LINEAR_WARPS);
+    }
+    if (!SPLIT || warp == 0)
+        store_sums<NT>(l, at.job, at.panel, token, n_rows, o.planes, y, y2);
+}
+
+template <int NT, bool SPLIT, class O>
+static void launch_tiles(cudaStream_t s, const struct cuda_linear &l, const O &o, int n_rows)
+{
+    int panels = linear_panels(&l), tokens = n_rows * o.planes;
+    dim3 grid(SPLIT ? panels : (panels + LINEAR_WARPS - 1) / LINEAR_WARPS,
+              (tokens + NT * TILE_TOKENS - 1) / (NT * TILE_TOKENS));
+    auto kernel = linear_kernel<O, NT, SPLIT>;
+    LAUNCH(kernel, grid, LINEAR_THREADS, 0, s)(l, o, n_rows);
+}
+
+/* By the kernel for so many tokens; cuda_qrows_stride has as many rows as it reads. */
+template <class O>
+static cudaError_t launch_linear(cudaStream_t s, const struct cuda_linear &l, const O &o,
+                                 int n_rows)
+{
+    int tokens = n_rows * o.planes;
+    if (tokens <= TILE_TOKENS)
+        launch_tiles<1, true>(s, l, o, n_rows);
+    else if (tokens <= 2 * TILE_TOKENS)
+        launch_tiles<2, true>(s, l, o, n_rows);
+    else if (tokens <= 4 * TILE_TOKENS)
+        launch_tiles<4, true>(s, l, o, n_rows);
+    else
+        launch_tiles<MAX_TILES, false>(s, l, o, n_rows);
+    return cudaGetLastError();
 }
 
 #endif

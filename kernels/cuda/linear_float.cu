@@ -8,27 +8,39 @@
 
 enum { UNIT_VALUES = 32, F32_TOKENS = 8 };
 
-INLINE void mma(float d[4], const uint32_t a[4], const uint32_t b[2], __half)
-{
-    mma_f16(d, a, b);
-}
-
-INLINE void mma(float d[4], const uint32_t a[4], const uint32_t b[2], __nv_bfloat16)
-{
-    mma_bf16(d, a, b);
-}
-
 /* The lane's 16 bytes of unit `unit` of a row */
 template <class T> INLINE uint4 load_unit(const T *row, int unit)
 {
     return *(const uint4 *)(row + (size_t)unit * UNIT_VALUES + threadIdx.x % 4 * 8);
 }
 
-/* sums += units [from, end) of a panel, whose rows of this lane these are */
-template <class T, int NT>
-INLINE void add_units(struct tile_sums<NT> &sums, const T *const rows[2], const T *x, int width,
-                      int from, int end)
+/* The operand */
+template <class T> struct float_operand {
+    static const int SETS = 1;
+    const T *x;
+    int planes; /* 1 */
+};
+
+INLINE int units_of(const struct cuda_matrix &w)
 {
+    return (w.cols + UNIT_VALUES - 1) / UNIT_VALUES;
+}
+
+template <class T> INLINE int n_units(const float_operand<T> &, const struct cuda_matrix &w)
+{
+    return units_of(w);
+}
+
+template <int NT, class T>
+INLINE void add_units(tile_sums<NT> &sums, const float_operand<T> &o, const struct cuda_matrix &w,
+                      int panel, int from, int end, int token)
+{
+    const int g = threadIdx.x % 32 / 4, width = units_of(w) * UNIT_VALUES;
+    const T *x = o.x + (size_t)(token + g) * width, *rows[2];
+#pragma unroll
+    for (int h = 0; h < 2; h++) /* what is beyond the last is computed and not stored */
+        rows[h] =
+            (const T *)w.data + (size_t)min(panel * PANEL_ROWS + g + 8 * h, w.rows - 1) * width;
     uint4 next[2];
     for (int h = 0; h < 2 && from < end; h++)
         next[h] = load_unit(rows[h], from);
@@ -42,62 +54,10 @@ INLINE void add_units(struct tile_sums<NT> &sums, const T *const rows[2], const 
         for (int n = 0; n < NT; n++) {
             const uint4 v = load_unit(x + (size_t)n * TILE_TOKENS * width, u);
             const uint32_t b[2][2] = {{v.x, v.y}, {v.z, v.w}};
-            mma(sums.at[n], a[0], b[0], T());
-            mma(sums.at[n], a[1], b[1], T());
+            mma(T(), sums.at[n], a[0], b[0]);
+            mma(T(), sums.at[n], a[1], b[1]);
         }
     }
-}
-
-/* A panel of one matrix: its ranges from `first` on, `step` apart, added */
-template <class T, int NT>
-INLINE struct tile_sums<NT> panel_sums(const struct cuda_matrix &w, int panel, int first, int step,
-                                       const T *x) {
-    struct tile_sums<NT> total = {
-    };
-    const int g = threadIdx.x % 32 / 4, n_units = (w.cols + UNIT_VALUES - 1) / UNIT_VALUES;
-    const int width = n_units * UNIT_VALUES, units = chunk_units(n_units);
-    const T *rows[2];
-#pragma unroll
-    for (int h = 0; h < 2; h++) /* what is beyond the last is computed and not stored */
-        rows[h] =
-            (const T *)w.data + (size_t)min(panel * PANEL_ROWS + g + 8 * h, w.rows - 1) * width;
-    for (int c = first; c * units < n_units; c += step) {
-        struct tile_sums<NT> sums = {
-        };
-        add_units<T, NT>(sums, rows, x + (size_t)g * width, width, c * units,
-                         min((c + 1) * units, n_units));
-#pragma unroll
-        for (int i = 0; i < NT * 4; i++)
-            total.at[i / 4][i % 4] += sums.at[i / 4][i % 4];
-    }
-    return total;
-}
-
-/* As linear_quant_kernel */
-template <class T, int NT, bool SPLIT>
-static __global__ void __launch_bounds__(LINEAR_THREADS, NT >= 8 ? 1 : 2)
-    linear_float_kernel(struct cuda_linear l, const T *x, int n_rows)
-{
-    SHARED(float, parts, [SPLIT ? LINEAR_WARPS : 1][NT * 4][32]);
-    const bool paired = l.into == INTO_ACT_MUL;
-    int warp = threadIdx.x / 32, token = blockIdx.y * NT * TILE_TOKENS;
-    struct linear_place at =
-        place_of(l, SPLIT ? blockIdx.x : blockIdx.x * LINEAR_WARPS + warp, paired ? 1 : l.n_w);
-    if (at.job == (paired ? 1 : l.n_w)) /* the whole warp; of a split block none */
-        return;
-    int width = (l.w[0].cols + UNIT_VALUES - 1) / UNIT_VALUES * UNIT_VALUES;
-    struct tile_sums<NT> y = {}, y2 = {
-    };
-#pragma unroll 1
-    for (int i = paired ? 1 : 0; i >= 0; i--) {
-        y2 = y;
-        y = panel_sums<T, NT>(l.w[at.job + i], at.panel, SPLIT ? warp : 0, SPLIT ? LINEAR_WARPS : 1,
-                              x + (size_t)token * width);
-        if (SPLIT)
-            join_ranges<NT>(y, parts, LINEAR_WARPS);
-    }
-    if (!SPLIT || warp == 0)
-        store_sums<NT>(l, at.job, at.panel, token, n_rows, 1, y, y2);
 }
 
 /* A warp an output row and 8 tokens */
@@ -107,7 +67,7 @@ static __global__ void __launch_bounds__(LINEAR_THREADS)
     const bool paired = l.into == INTO_ACT_MUL;
     int row = blockIdx.x * LINEAR_WARPS + threadIdx.x / 32, job = 0, n_jobs = paired ? 1 : l.n_w;
     int token = blockIdx.y * F32_TOKENS, n = min(F32_TOKENS, n_rows - token), cols = l.w[0].cols;
-    int width = (cols + UNIT_VALUES - 1) / UNIT_VALUES * UNIT_VALUES;
+    int width = units_of(l.w[0]) * UNIT_VALUES;
     for (; job < n_jobs && row >= l.w[job].rows; job++)
         row -= l.w[job].rows;
     if (job == n_jobs) /* the whole warp */
@@ -129,30 +89,6 @@ static __global__ void __launch_bounds__(LINEAR_THREADS)
     }
 }
 
-template <class T, int NT, bool SPLIT>
-static void launch_tiles(cudaStream_t s, const struct cuda_linear &l, const T *x, int n_rows)
-{
-    int panels = linear_panels(&l);
-    dim3 grid(SPLIT ? panels : (panels + LINEAR_WARPS - 1) / LINEAR_WARPS,
-              (n_rows + NT * TILE_TOKENS - 1) / (NT * TILE_TOKENS));
-    auto kernel = linear_float_kernel<T, NT, SPLIT>;
-    LAUNCH(kernel, grid, LINEAR_THREADS, 0, s)(l, x, n_rows);
-}
-
-template <class T>
-static cudaError_t launch_type(cudaStream_t s, const struct cuda_linear &l, const T *x, int n_rows)
-{
-    if (n_rows <= TILE_TOKENS)
-        launch_tiles<T, 1, true>(s, l, x, n_rows);
-    else if (n_rows <= 2 * TILE_TOKENS)
-        launch_tiles<T, 2, true>(s, l, x, n_rows);
-    else if (n_rows <= 4 * TILE_TOKENS)
-        launch_tiles<T, 4, true>(s, l, x, n_rows);
-    else
-        launch_tiles<T, MAX_TILES, false>(s, l, x, n_rows);
-    return cudaGetLastError();
-}
-
 static cudaError_t launch_f32(cudaStream_t s, const struct cuda_linear &l, const float *x,
                               int n_rows)
 {
@@ -170,8 +106,9 @@ cudaError_t cuda_linear_float(cudaStream_t s, const struct cuda_linear *l, const
     if (l->w[0].type == DTYPE_F32)
         return launch_f32(s, *l, (const float *)x, n_rows);
     if (l->w[0].type == DTYPE_F16)
-        return launch_type(s, *l, (const __half *)x, n_rows);
+        return launch_linear(s, *l, float_operand<__half>{(const __half *)x, 1}, n_rows);
     if (l->w[0].type == DTYPE_BF16)
-        return launch_type(s, *l, (const __nv_bfloat16 *)x, n_rows);
+        return launch_linear(s, *l, float_operand<__nv_bfloat16>{(const __nv_bfloat16 *)x, 1},
+                             n_rows);
     return cudaErrorInvalidValue;
 }

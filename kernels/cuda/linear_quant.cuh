@@ -182,12 +182,26 @@ INLINE void add_tile(float acc[4], const uint32_t a[4], const struct row_scales 
     }
 }
 
-/* sums += the groups [from, end) of a panel and NT tiles of tokens */
-template <class Q, int NT>
-INLINE void add_groups(struct tile_sums<NT> &sums, const uint8_t *panel,
-                       const struct quant_facts &f, int n_blocks, int from, int end,
-                       const struct cuda_qrows &x, int token)
+/* The operand: groups are its units. */
+template <class Q> struct quant_operand {
+    static const int SETS = Q::HALVES;
+    struct quant_facts f;
+    struct cuda_qrows x;
+    int planes;
+};
+
+template <class Q> INLINE int n_units(const quant_operand<Q> &o, const struct cuda_matrix &)
 {
+    return o.f.size.groups;
+}
+
+template <int NT, class Q>
+INLINE void add_units(tile_sums<NT> &sums, const quant_operand<Q> &o, const struct cuda_matrix &w,
+                      int at, int from, int end, int token)
+{
+    const struct quant_facts &f = o.f;
+    const uint8_t *panel = (const uint8_t *)w.data + (size_t)at * f.size.bytes;
+    const int n_blocks = w.cols / BLOCK_VALUES;
     const uint8_t *scales = panel + (size_t)f.size.groups * f.size.plane_bytes;
     const uint8_t *supers = scales + (size_t)f.size.groups * f.size.scale_bytes;
     int row = threadIdx.x % 32 / 4;
@@ -215,84 +229,9 @@ INLINE void add_groups(struct tile_sums<NT> &sums, const uint8_t *panel,
                 s[h] = scales_of<Q>(scale, super, f.factor, row + 8 * h, b);
 #pragma unroll
             for (int n = 0; n < NT; n++)
-                add_tile<Q>(sums.at[n], a, s, x, block, token + n * TILE_TOKENS, f.offset);
+                add_tile<Q>(sums.at[n], a, s, o.x, block, token + n * TILE_TOKENS, f.offset);
         }
     }
-}
-
-/* A panel of one matrix: its ranges from `first` on, `step` apart, added */
-template <class Q, int NT>
-INLINE struct tile_sums<NT> panel_sums(const struct cuda_matrix &w, int panel,
-                                       const struct quant_facts &f, int first, int step,
-                                       const struct cuda_qrows &x, int token) {
-    struct tile_sums<NT> total = {
-    };
-    const int units = chunk_units(f.size.groups);
-    for (int c = first; c * units < f.size.groups; c += step) {
-        struct tile_sums<NT> sums = {
-        };
-        add_groups<Q, NT>(sums, (const uint8_t *)w.data + (size_t)panel * f.size.bytes, f,
-                          w.cols / BLOCK_VALUES, c * units, min((c + 1) * units, f.size.groups), x,
-                          token);
-#pragma unroll
-        for (int i = 0; i < NT * 4; i++)
-            total.at[i / 4][i % 4] += sums.at[i / 4][i % 4];
-    }
-    return total;
-}
-
-/* SPLIT: a block is a panel, a warp one of its ranges; else a warp is a panel. Padding rows of x
- * and tokens beyond n_rows are computed and not stored. */
-template <class Q, int NT, bool SPLIT>
-static __global__ void __launch_bounds__(LINEAR_THREADS, NT * Q::HALVES >= 8 ? 1 : 2)
-    linear_quant_kernel(struct cuda_linear l, struct quant_facts f, struct cuda_qrows x, int n_rows)
-{
-    SHARED(float, parts, [SPLIT ? LINEAR_WARPS : 1][NT * 4][32]);
-    const bool paired = l.into == INTO_ACT_MUL;
-    int warp = threadIdx.x / 32, token = blockIdx.y * NT * TILE_TOKENS;
-    struct linear_place at =
-        place_of(l, SPLIT ? blockIdx.x : blockIdx.x * LINEAR_WARPS + warp, paired ? 1 : l.n_w);
-    if (at.job == (paired ? 1 : l.n_w)) /* the whole warp; of a split block none */
-        return;
-    struct tile_sums<NT> y = {}, y2 = {
-    };
-#pragma unroll 1
-    for (int i = paired ? 1 : 0; i >= 0; i--) {
-        y2 = y;
-        y = panel_sums<Q, NT>(l.w[at.job + i], at.panel, f, SPLIT ? warp : 0,
-                              SPLIT ? LINEAR_WARPS : 1, x, token);
-        if (SPLIT)
-            join_ranges<NT>(y, parts, LINEAR_WARPS);
-    }
-    if (!SPLIT || warp == 0)
-        store_sums<NT>(l, at.job, at.panel, token, n_rows, x.planes, y, y2);
-}
-
-template <class Q, int NT, bool SPLIT>
-static void launch_tiles(cudaStream_t s, const struct cuda_linear &l, const struct quant_facts &f,
-                         const struct cuda_qrows &x, int n_rows)
-{
-    int panels = linear_panels(&l), tokens = n_rows * x.planes;
-    dim3 grid(SPLIT ? panels : (panels + LINEAR_WARPS - 1) / LINEAR_WARPS,
-              (tokens + NT * TILE_TOKENS - 1) / (NT * TILE_TOKENS));
-    auto kernel = linear_quant_kernel<Q, NT, SPLIT>;
-    LAUNCH(kernel, grid, LINEAR_THREADS, 0, s)(l, f, x, n_rows);
-}
-
-template <class Q>
-static cudaError_t launch_type(cudaStream_t s, const struct cuda_linear &l,
-                               const struct quant_facts &f, const struct cuda_qrows &x, int n_rows)
-{
-    int tokens = n_rows * x.planes;
-    if (tokens <= TILE_TOKENS)
-        launch_tiles<Q, 1, true>(s, l, f, x, n_rows);
-    else if (tokens <= 2 * TILE_TOKENS)
-        launch_tiles<Q, 2, true>(s, l, f, x, n_rows);
-    else if (tokens <= 4 * TILE_TOKENS)
-        launch_tiles<Q, 4, true>(s, l, f, x, n_rows);
-    else
-        launch_tiles<Q, MAX_TILES, false>(s, l, f, x, n_rows);
-    return cudaGetLastError();
 }
 
 /* Launches in the file of their types; cudaErrorInvalidValue: the form is not one of its own. */
@@ -307,7 +246,7 @@ linear_launch linear_launch_4, linear_launch_5_8, linear_launch_k, linear_launch
         if (form.bits == (bits_) && form.codebook == (codes_) && form.scales == (scales_) &&       \
             form.extra == (extra_) && form.bf16_d == (bf16_d_)) {                                  \
             typedef quant_type<bits_, codes_, scales_, extra_, bf16_d_> type;                      \
-            return launch_type<type>(s, l, f, x, n_rows);                                          \
+            return launch_linear(s, l, quant_operand<type>{f, x, x.planes}, n_rows);               \
         }                                                                                          \
     } while (0)
 

@@ -7,16 +7,6 @@
 enum { TILE_M = 32, TILE_N = 16, TILE_K = 16, STRIDE = 24 /* rows at multiples of 16 bytes */ };
 enum { PRODUCT_THREADS = 64, CHUNK = 8 /* values of a copy */ };
 
-INLINE void mma(float d[4], const uint32_t a[4], const uint32_t b[2], __half)
-{
-    mma_f16(d, a, b);
-}
-
-INLINE void mma(float d[4], const uint32_t a[4], const uint32_t b[2], __nv_bfloat16)
-{
-    mma_bf16(d, a, b);
-}
-
 /* Starts copying n_tile rows of 16 values from column k on; zeros where there are none. */
 template <class T>
 INLINE void fetch_tile(T (*tile)[STRIDE], const T *from, int row, int n_tile, int n_rows, int k,
@@ -37,8 +27,8 @@ INLINE void multiply_tile(float sums[2][4], const T (*a_tile)[STRIDE], const T (
     uint32_t a[4], b[4];
     ldmatrix_x4(a, &a_tile[first + lane % 16][lane / 16 * 8]);
     ldmatrix_x4(b, &b_tile[lane % 8 + lane / 16 * 8][lane / 8 % 2 * 8]);
-    mma(sums[0], a, b, T());
-    mma(sums[1], a, b + 2, T());
+    mma(T(), sums[0], a, b);
+    mma(T(), sums[1], a, b + 2);
 }
 
 INLINE void store_tile(float *c, const float sums[2][4], int m, int n)
