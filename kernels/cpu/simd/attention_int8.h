@@ -75,22 +75,12 @@ INL void digits_store(uint8_t *to, const vi *r)
 #endif
 }
 
-/* Largest |x[i]| by its bits, so that a NaN or an infinity wins */
 INL float largest_of(const float *x, int n)
 {
-    vi most = {0};
-    for (int i = 0; i < n; i += LANES)
-        most = vi_max((vi)vf_load(x + i) & 0x7fffffff, most);
     union {
         int32_t bits;
         float value;
-    } top = {0};
-#if LANES == 16
-    top.bits = _mm512_reduce_max_epi32((__m512i)most);
-#else
-    for (int i = 0; i < LANES; i++)
-        top.bits = most[i] > top.bits ? most[i] : top.bits;
-#endif
+    } top = {largest_magnitude(x, n)};
     return top.value;
 }
 

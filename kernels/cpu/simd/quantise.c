@@ -4,36 +4,6 @@
  * first leaves, rounded likewise. */
 #include "table.h"
 
-INL int32_t largest_magnitude(const float *x)
-{
-    vi m = {0};
-    for (int i = 0; i < QBLOCK; i += LANES) {
-        vi a = (vi)vf_load(x + i) & 0x7fffffff;
-#if LANES == 16
-        m = (vi)_mm512_max_epi32((__m512i)a, (__m512i)m);
-#else
-        vi more = a > m;
-        m = (more & a) | (~more & m);
-#endif
-    }
-#if LANES >= 8
-#if LANES == 16
-    const __m256i e = _mm256_max_epi32(_mm512_castsi512_si256((__m512i)m),
-                                       _mm512_extracti64x4_epi64((__m512i)m, 1));
-#else
-    const __m256i e = (__m256i)m;
-#endif
-    __m128i q = _mm_max_epi32(_mm256_castsi256_si128(e), _mm256_extracti128_si256(e, 1));
-    q = _mm_max_epi32(q, _mm_shuffle_epi32(q, 0x4e));
-    return _mm_cvtsi128_si32(_mm_max_epi32(q, _mm_shuffle_epi32(q, 0xb1)));
-#else
-    int32_t best = 0;
-    for (int i = 0; i < LANES; i++)
-        best = m[i] > best ? m[i] : best;
-    return best;
-#endif
-}
-
 /* Eight bits of each value and the sum of each half */
 INL void round_block(int8_t *q, int16_t *sums, const float *x, float inverse)
 {
@@ -76,7 +46,7 @@ INL void encode(const struct activation *a, size_t at, const float *x)
     union {
         int32_t bits;
         float value;
-    } most = {largest_magnitude(x)};
+    } most = {largest_magnitude(x, QBLOCK)};
     /* Below this 127 / max overflows, and the products are lost in any sum: nought. */
     bool nought = most.value < 1e-30f;
     int16_t *sums = a->sums + 2 * at;

@@ -166,6 +166,37 @@ INL vi vi_max(vi a, vi b)
 #endif
 }
 
+/* The largest lane */
+INL int32_t vi_largest(vi m)
+{
+#if LANES >= 8
+#if LANES == 16
+    const __m256i e = _mm256_max_epi32(_mm512_castsi512_si256((__m512i)m),
+                                       _mm512_extracti64x4_epi64((__m512i)m, 1));
+#else
+    const __m256i e = (__m256i)m;
+#endif
+    __m128i q = _mm_max_epi32(_mm256_castsi256_si128(e), _mm256_extracti128_si256(e, 1));
+    q = _mm_max_epi32(q, _mm_shuffle_epi32(q, 0x4e));
+    return _mm_cvtsi128_si32(_mm_max_epi32(q, _mm_shuffle_epi32(q, 0xb1)));
+#else
+    int32_t best = m[0];
+    for (int i = 1; i < LANES; i++)
+        best = m[i] > best ? m[i] : best;
+    return best;
+#endif
+}
+
+/* The bits of the largest |x[i]| of n, a multiple of LANES: compared as integers, so that a NaN or
+ * an infinity wins */
+INL int32_t largest_magnitude(const float *x, int n)
+{
+    vi most = {0};
+    for (int i = 0; i < n; i += LANES)
+        most = vi_max((vi)vf_load(x + i) & 0x7fffffff, most);
+    return vi_largest(most);
+}
+
 /* a * b + c: rounded once where the set has it, twice where not. */
 INL vf vf_fma(vf a, vf b, vf c)
 {
