@@ -71,16 +71,17 @@ static void after_poll(uv_check_t *h)
     run_if_due(h->data);
 }
 
-/* libmicrohttpd logs before it answers a Content-Length that it cannot read, and that is the
- * only chance to answer better: the handler is not called, and its own reply has the status line
- * and the headers twice. What it says is not looked at. */
+/* libmicrohttpd logs before it answers a Content-Length that it cannot read, or headers for which
+ * its memory does not suffice, and that is the only chance to answer better: the handler is not
+ * called, and its own reply has the status line and the headers twice, or is in HTML. What it says
+ * is not looked at. */
 static void on_mhd_log(void *server, const char *fmt, va_list ap)
 {
     char line[512];
     vsnprintf(line, sizeof line, fmt, ap);
     line[strcspn(line, "\r\n")] = '\0';
     log_debug("http: %s", line);
-    http_refuse_bad_lengths(server);
+    http_refuse_unread(server);
 }
 
 /* ---- opening ---- */

@@ -128,8 +128,7 @@ static void closed(struct http_conn *c)
     struct http_server *s = c->server;
     http_wait_stop(&c->wait);
     list_remove(&c->node);
-    if (list_linked(&c->in_headers))
-        list_remove(&c->in_headers);
+    http_headers_end(c);
     s->n_connections--;
     if (!s->closing && !c->aborted && s->n_lingering < HTTP_MAX_LINGERING &&
         (c->linger || has_unread(c->fd)))

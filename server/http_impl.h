@@ -3,7 +3,8 @@
  * http.c           the server: listening, the daemon in the loop, open and close
  * http_conn.c      connections: watching for clients that leave, deadlines, last words
  * http_wait.c      deadlines in O(1)
- * http_request.c   a request from its headers to its handler: checks, routes, bodies, the end
+ * http_headers.c   the request line and the headers: what is wrong or too much of them
+ * http_request.c   a request from there to its handler: routes, keys, bodies, the end
  * http_reply.c     whole answers, errors, headers, ids
  * http_stream.c    answers of unknown length, slow readers
  *
@@ -21,10 +22,15 @@
 #include <microhttpd.h>
 
 enum {
-    HTTP_POOL = 36 << 10,        /* libmicrohttpd's memory of a connection: headers and chunks. It
-                                    clears all of it for each request, and takes up to 32 KB from the
-                                    heap, where the memory of those that left would stay */
-    HTTP_MAX_HEADERS = 16 << 10, /* less than half of it, so that the reply's headers always fit */
+    HTTP_POOL = 36 << 10, /* libmicrohttpd's memory of a connection: headers and chunks. It
+                             clears all of it for each request, and takes up to 32 KB from the
+                             heap, where the memory of those that left would stay */
+    /* What of a request lies there: its headers, whose cookies are copied, and a record of 64 bytes
+       for each header field, cookie and parameter of the URL. All that is accepted leaves room for
+       the reply's headers behind the half that may hold the next requests. */
+    HTTP_MAX_HEADERS = 16 << 10,
+    HTTP_MAX_COOKIES = 8 << 10,
+    HTTP_MAX_FIELDS = 100,       /* header fields, cookies and parameters of the URL */
     HTTP_MAX_DISCARD = 64 << 10, /* a refused body up to this is read, to keep the connection */
     HTTP_LARGE = 1 << 20,        /* bodies and replies after which the heap is trimmed */
     HTTP_SMALL_REPLY = 64 << 10, /* up to this a reply is sent whatever waits */
@@ -87,6 +93,9 @@ struct http_conn {
     struct http_server *server;
     struct MHD_Connection *mhd;
     int fd;
+    const char *uri;              /* of the last request line, in libmicrohttpd's memory */
+    size_t uri_len;               /* as it came, to its end or its first NUL */
+    size_t n_parameters;          /* of it */
     struct http_request *request; /* NULL between requests */
     uv_poll_t watch;              /* for the client's leaving, while a request is handled */
     bool watch_open, watching;
@@ -115,6 +124,7 @@ struct http_request {
     struct http_conn *conn;
     const struct http_route *route;
     enum http_state state;
+    bool chunked;                 /* its body is */
     bool handled;                 /* the handler was called, so on_done is owed */
     bool large;                   /* its body or reply was */
     bool gone;                    /* the client left or was cut: nothing is sent any more */
@@ -163,6 +173,28 @@ void http_conn_dying_expired(struct http_server *, struct http_wait *);
 void http_linger_expired(struct http_server *, struct http_wait *);
 void http_linger_close_all(struct http_server *);
 
+/* http_headers.c */
+struct http_verdict {
+    int status; /* that refuses the request; 0: it is well */
+    const char *code;
+    char why[160];
+    bool chunked; /* its body is */
+    uint64_t length;
+};
+/* Cuts the blanks behind the values off, which do not belong to them. */
+void http_judge_headers(struct http_conn *, const char *method, const char *version,
+                        struct http_verdict *);
+/* Of a chunked body, when it is complete. False: they refuse it. */
+bool http_judge_trailers(struct http_conn *, struct http_verdict *);
+bool http_is_value(const char *, size_t n); /* without control characters */
+size_t http_unescape(void *cls, struct MHD_Connection *, char *s);
+void *http_on_request_line(void *server, const char *uri, struct MHD_Connection *);
+void http_headers_end(struct http_conn *); /* they are read, or given up */
+/* When libmicrohttpd has logged something: last words to the connections whose headers it will not
+ * take, where it is about such. */
+void http_refuse_unread(struct http_server *);
+struct http_conn *http_conn_of(struct MHD_Connection *);
+
 /* http_request.c */
 enum MHD_Result http_on_access(void *server, struct MHD_Connection *, const char *url,
                                const char *method, const char *version, const char *data,
@@ -170,11 +202,6 @@ enum MHD_Result http_on_access(void *server, struct MHD_Connection *, const char
 void http_on_completed(void *server, struct MHD_Connection *, void **request,
                        enum MHD_RequestTerminationCode);
 void http_trim_expired(struct http_server *, struct http_wait *);
-size_t http_unescape(void *cls, struct MHD_Connection *, char *s);
-void *http_on_request_line(void *server, const char *uri, struct MHD_Connection *);
-/* When libmicrohttpd has logged something: last words to the connection whose Content-Length it
- * will not take, if it is about one. */
-void http_refuse_bad_lengths(struct http_server *);
 const char *http_path(const struct http_request *); /* decoded; "%00" stays */
 /* Frees the body, which otherwise lives (and counts against all bodies' limit) until the end. */
 void http_drop_body(struct http_request *);

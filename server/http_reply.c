@@ -180,7 +180,9 @@ static const struct {
     {404, "Not Found", "invalid_request_error"},
     {408, "Request Timeout", "invalid_request_error"},
     {413, "Content Too Large", "invalid_request_error"},
+    {414, "URI Too Long", "invalid_request_error"},
     {429, "Too Many Requests", "rate_limit_error"},
+    {431, "Request Header Fields Too Large", "invalid_request_error"},
     {500, "Internal Server Error", "server_error"},
     {503, "Service Unavailable", "service_unavailable"},
 };

@@ -10,169 +10,6 @@
 #include <string.h>
 #include <strings.h>
 
-/* ---- what libmicrohttpd lets through ---- */
-
-/* %00 stays as it is: a path or value that ends early would pass for another. */
-size_t http_unescape(void *cls, struct MHD_Connection *mhd, char *s)
-{
-    static const char digits[] = "0123456789abcdef";
-    char *to = s;
-    for (const char *p = s; *p;) {
-        const char *hi = *p == '%' && p[1] ? strchr(digits, p[1] | 0x20) : NULL;
-        const char *lo = hi && p[2] ? strchr(digits, p[2] | 0x20) : NULL;
-        int c = lo ? (int)((hi - digits) * 16 + (lo - digits)) : 0;
-        *to++ = c ? (char)c : *p;
-        p += c ? 3 : 1;
-    }
-    *to = '\0';
-    return (size_t)(to - s);
-}
-
-struct header_check {
-    const char *bad;  /* NULL: all well so far */
-    const char *last; /* where the last value ended; NULL: not known */
-    int n_length, n_coding, n_host;
-    bool chunked;
-};
-
-static bool is_token(const char *s, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        unsigned char c = (unsigned char)s[i];
-        if (c <= ' ' || c >= 0x7F || strchr("\"(),/:;<=>?@[\\]{}", c))
-            return false;
-    }
-    return n > 0;
-}
-
-static bool is_value(const char *s, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (((unsigned char)s[i] < ' ' && s[i] != '\t') || s[i] == 0x7F)
-            return false;
-    return true;
-}
-
-/* libmicrohttpd ends lines in place, each with one or two NULs. Anything else between one
- * header's value and the next header's name was cut off by a NUL of the client's, or folded. */
-static bool only_line_ends(const char *from, const char *to, int lines)
-{
-    if (to - from < lines || to - from > 2 * lines)
-        return false;
-    for (; from < to; from++)
-        if (*from)
-            return false;
-    return true;
-}
-
-static const char cut_off[] = "A header contains a NUL or goes on over several lines.";
-
-static enum MHD_Result check_header(void *cls, enum MHD_ValueKind kind, const char *name,
-                                    size_t n_name, const char *value, size_t n_value)
-{
-    struct header_check *h = cls;
-    if (!is_token(name, n_name))
-        h->bad = "A header's name is not well formed.";
-    else if (!is_value(value, n_value))
-        h->bad = "A header's value contains control characters.";
-    else if (h->last && !only_line_ends(h->last, name, 1))
-        h->bad = cut_off;
-    if (h->last)
-        h->last = value + n_value;
-    if (strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0)
-        h->n_length++;
-    else if (strcasecmp(name, MHD_HTTP_HEADER_HOST) == 0)
-        h->n_host++;
-    else if (strcasecmp(name, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0) {
-        h->n_coding++;
-        h->chunked = strcasecmp(value, "chunked") == 0;
-    }
-    return h->bad ? MHD_NO : MHD_YES;
-}
-
-static const char *broken(const struct header_check *h, const char *version)
-{
-    if (h->bad)
-        return h->bad;
-    if (h->n_length > 1)
-        return "Content-Length is given more than once.";
-    if (h->n_length && h->n_coding)
-        return "Content-Length together with Transfer-Encoding is not allowed.";
-    if (h->n_coding > 1 || (h->n_coding && !h->chunked))
-        return "Transfer-Encoding must be chunked, and nothing else.";
-    if (h->n_coding && strcmp(version, "HTTP/1.0") == 0)
-        return "Transfer-Encoding is not allowed in HTTP/1.0.";
-    if (h->n_host > 1)
-        return "Host is given more than once.";
-    if (h->n_host == 0 && strcmp(version, "HTTP/1.0") != 0)
-        return "Host is missing.";
-    return NULL;
-}
-
-static size_t headers_size(struct MHD_Connection *mhd)
-{
-    const union MHD_ConnectionInfo *i =
-        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
-    return i ? i->header_size : 0;
-}
-
-/* ---- what it answers itself, wrongly ---- */
-
-/* 0: none, or one that libmicrohttpd takes; else the status that refuses it. */
-static int judge_length(struct MHD_Connection *mhd)
-{
-    const char *s =
-        MHD_lookup_connection_value(mhd, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
-    if (!s)
-        return 0;
-    if (!*s || s[strspn(s, "0123456789")])
-        return 400;
-    errno = 0;
-    strtoull(s, NULL, 10);
-    return errno ? 413 : 0;
-}
-
-static struct http_conn *conn_of(struct MHD_Connection *mhd)
-{
-    return MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
-}
-
-void *http_on_request_line(void *server, const char *uri, struct MHD_Connection *mhd)
-{
-    struct http_conn *c = conn_of(mhd);
-    if (c && !list_linked(&c->in_headers))
-        list_push_back(&c->server->in_headers, &c->in_headers);
-    return NULL; /* where http_on_access finds its request: none yet */
-}
-
-/* Whether libmicrohttpd is done with its headers, which we have not seen, and has not answered: a
- * log line is about such a one. One that it is answering, or has closed, must not be asked for
- * headers: their memory is used anew, or gone. */
-static bool failed_in_headers(const struct http_conn *c)
-{
-    return MHD_get_connection_info(c->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE) &&
-           !http_conn_answered_by_mhd(c);
-}
-
-/* libmicrohttpd does not say which connection it means. */
-void http_refuse_bad_lengths(struct http_server *s)
-{
-    struct list_node *next;
-    for (struct list_node *n = list_first(&s->in_headers); n; n = next) {
-        struct http_conn *c = list_entry(n, struct http_conn, in_headers);
-        next = list_next(&s->in_headers, n);
-        int status = failed_in_headers(c) ? judge_length(c->mhd) : 0;
-        if (status == 413)
-            http_conn_last_words(c, 413, "request_too_large",
-                                 "Content-Length is larger than any body accepted.");
-        else if (status)
-            http_conn_last_words(c, 400, "invalid_request",
-                                 "Content-Length must be digits and nothing else.");
-        if (status)
-            list_remove(n);
-    }
-}
-
 /* ---- routes ---- */
 
 /* Is one of them the other behind /v1? */
@@ -232,7 +69,7 @@ static const struct http_route *find_route(const struct http_server *s, const ch
 
 enum { NEAR_MAX = 48 }; /* bytes of a path that are compared */
 
-/* A few slips away at most: a third of the path. NULL: nothing is. */
+/* A few slips away at most: a third of the path. A prefix alone is no route. NULL: nothing is. */
 static const char *nearest_route(const struct http_server *s, const char *path)
 {
     const char *best = NULL, *wanted = without_v1(path);
@@ -240,7 +77,7 @@ static const char *nearest_route(const struct http_server *s, const char *path)
     size_t least = n / 3 + 1;
     for (const struct http_route *r = s->routes; r->path; r++) {
         size_t d = edit_distance(wanted, n, without_v1(r->path));
-        if (d < least) {
+        if (d < least && !r->prefix) {
             least = d;
             best = r->path;
         }
@@ -274,7 +111,7 @@ static bool authorized(struct http_request *r)
 static void preflight(struct http_request *r)
 {
     const char *asked = http_header(r, "Access-Control-Request-Headers");
-    bool sane = asked && strlen(asked) <= 1024 && is_value(asked, strlen(asked));
+    bool sane = asked && strlen(asked) <= 1024 && http_is_value(asked, strlen(asked));
     http_add_header(r, "Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS");
     http_add_header(r, "Access-Control-Allow-Headers",
                     sane ? asked : "authorization, content-type, x-request-id, x-slo-tpot-ms");
@@ -321,13 +158,6 @@ static void choose_route(struct http_request *r, const char *method)
                                                                        : "A key is needed");
 }
 
-/* libmicrohttpd has checked that it is a number. */
-static uint64_t declared_length(struct http_request *r)
-{
-    const char *h = http_header(r, MHD_HTTP_HEADER_CONTENT_LENGTH);
-    return h ? strtoull(h, NULL, 10) : 0;
-}
-
 /* Queued before the body is read, a reply makes libmicrohttpd close the connection after it. */
 static enum MHD_Result answer_and_close(struct http_request *r)
 {
@@ -338,36 +168,50 @@ static enum MHD_Result answer_and_close(struct http_request *r)
     return r->gone ? MHD_NO : MHD_YES;
 }
 
-static enum MHD_Result check_headers(struct http_request *r, const char *method,
-                                     const char *version)
+/* The body is judged once it is known who takes it. */
+static void check_coding(struct http_request *r)
+{
+    const char *h = http_header(r, MHD_HTTP_HEADER_CONTENT_ENCODING);
+    if (!h || !*h || strcasecmp(h, "identity") == 0)
+        return;
+    http_add_header(r, MHD_HTTP_HEADER_ACCEPT_ENCODING, "identity");
+    http_reply_error(r, 415, "unsupported_content_encoding", NULL, 0,
+                     "Content-Encoding is %.64s: bodies are taken as they are (identity) only.", h);
+}
+
+/* What filled the connection's memory may leave no room for a reply's headers there. */
+static enum MHD_Result refuse_large(struct http_request *r, const struct http_verdict *v)
+{
+    r->status = v->status;
+    http_conn_last_words(r->conn, v->status, v->code, v->why);
+    return MHD_NO;
+}
+
+static enum MHD_Result heed(struct http_request *r, const char *method,
+                            const struct http_verdict *v)
 {
     struct http_server *s = r->conn->server;
-    size_t size = headers_size(r->conn->mhd);
-    struct header_check h = {.last = s->raw_header_check ? version + strlen(version) : NULL};
-    MHD_get_connection_values_n(r->conn->mhd, MHD_HEADER_KIND, check_header, &h);
-    if (h.last && !h.bad && !only_line_ends(h.last, method + size, 2))
-        h.bad = cut_off;
-    const char *why = broken(&h, version);
-    uint64_t length = why ? 0 : declared_length(r);
     bool close = true;
-    if (why)
-        http_reply_error(r, 400, "invalid_request", NULL, 0, "%s", why);
-    else if (size > HTTP_MAX_HEADERS)
-        http_reply_error(r, 431, "headers_too_large", NULL, 0,
-                         "The headers have more than %d bytes.", HTTP_MAX_HEADERS);
-    else if (length > s->cfg.max_body)
+    if (v->status == 414 || v->status == 431)
+        return refuse_large(r, v);
+    if (v->status)
+        http_reply_error(r, v->status, v->code, NULL, 0, "%s", v->why);
+    else if (v->length > s->cfg.max_body)
         http_reply_error(r, 413, "request_too_large", NULL, 0,
                          "The body has %llu bytes; at most %zu are accepted.",
-                         (unsigned long long)length, s->cfg.max_body);
+                         (unsigned long long)v->length, s->cfg.max_body);
     else {
         choose_route(r, method);
-        close = h.chunked || length > HTTP_MAX_DISCARD || http_header(r, MHD_HTTP_HEADER_EXPECT);
+        if (!r->refusal && (v->chunked || v->length))
+            check_coding(r);
+        close =
+            v->chunked || v->length > HTTP_MAX_DISCARD || http_header(r, MHD_HTTP_HEADER_EXPECT);
     }
     if (r->refusal && close)
         return answer_and_close(r);
     if (r->gone)
         return MHD_NO;
-    if (h.chunked || length)
+    if (v->chunked || v->length)
         http_conn_await_body(r->conn);
     return MHD_YES;
 }
@@ -401,12 +245,14 @@ static enum MHD_Result begin(struct http_conn *c, const char *url, const char *m
     copy_cut(r->path, sizeof r->path, r->url);
     c->request = r;
     c->served = true;
-    if (list_linked(&c->in_headers))
-        list_remove(&c->in_headers);
+    http_headers_end(c);
     c->server->n_seen++;
     http_wait_stop(&c->wait);
+    struct http_verdict v;
+    http_judge_headers(c, method, version, &v);
+    r->chunked = v.chunked;
     http_take_id(c->server, r->id, http_header(r, "x-request-id"));
-    return check_headers(r, method, version);
+    return heed(r, method, &v);
 }
 
 /* ---- the body ---- */
@@ -466,6 +312,9 @@ static enum MHD_Result complete(struct http_request *r)
         http_send(r, r->refusal_status, m, HTTP_ANSWERED);
         return r->gone ? MHD_NO : MHD_YES;
     }
+    struct http_verdict v;
+    if (r->chunked && !http_judge_trailers(c, &v))
+        return refuse_large(r, &v);
     r->handled = true;
     r->state = HTTP_HANDLING;
     r->started = uv_hrtime();
@@ -480,7 +329,7 @@ enum MHD_Result http_on_access(void *server, struct MHD_Connection *mhd, const c
                                const char *method, const char *version, const char *data,
                                size_t *size, void **request)
 {
-    struct http_conn *c = conn_of(mhd);
+    struct http_conn *c = http_conn_of(mhd);
     if (!c || c->dead)
         return MHD_NO;
     if (!*request)
@@ -533,8 +382,10 @@ void http_on_completed(void *server, struct MHD_Connection *mhd, void **request,
 {
     struct http_request *r = *request;
     *request = NULL;
-    if (!r)
+    if (!r) {
+        http_headers_end(http_conn_of(mhd));
         return;
+    }
     struct http_conn *c = r->conn;
     const bool gone = r->gone || code != MHD_REQUEST_TERMINATED_COMPLETED_OK;
     http_conn_unwatch(c);

@@ -72,6 +72,7 @@ def test_a_prefix_route_takes_every_path_below_it(server):
         assert server.ask(exact).body == b"hello\n"
     for path in ["/v1/below/", "/below", "/v1/v1/below/x", "/belowx"]:
         assert server.ask(path).error()["code"] == "not_found", path
+        assert "mean /v1/below/?" not in server.ask(path).error()["message"]  # a prefix alone is no route
     assert server.ask("/below/x", "POST", body=b"x").headers["allow"] == "GET, HEAD, OPTIONS"
 
 
@@ -191,10 +192,57 @@ def test_the_key_guards_all_but_open_routes():
             assert r.status == 401 and r.headers["www-authenticate"] == "Bearer", auth
             assert r.error()["code"] == "invalid_api_key" and r.error()["type"] == "authentication_error"
             assert ("This key is wrong" if auth else "A key is needed") in r.error()["message"]
-        for auth in ["Bearer secret", "bearer  secret"]:
+        for auth in ["Bearer secret", "bearer  secret", "Bearer secret ", "Bearer secret \t ", "Bearer secret\r\nAuthorization: Bearer secret "]:
             assert server.ask("/delay?ms=1", headers=f"Authorization: {auth}\r\n").status == 200
         assert server.ask("/v1/echo", "POST", body=b"x" * 1_000_000).status == 401
-        assert server.counts()["begun"] == 2
+        for auth in ["Bearer secret\r\nAuthorization: Bearer other", "Bearer other\r\nAuthorization: Bearer secret"]:
+            r = server.ask("/delay?ms=1", headers=f"Authorization: {auth}\r\n")
+            assert r.status == 400 and "Authorization is given more than once" in r.error()["message"]
+        assert server.counts()["begun"] == 5
+
+
+def test_blanks_behind_a_value_are_no_part_of_it(server):
+    assert server.ask("/show", headers="X-Show: \t yes \t \r\n").body == b"/show|-|yes"
+    assert server.ask("/static", headers="X-Request-Id: mine  \r\n").headers["x-request-id"] == "mine"
+    r = server.ask("/show", headers="X-Show: \t \r\nHost2: a \r\n")
+    assert r.body == b"/show|-|"
+
+
+def test_a_field_of_one_value_may_be_repeated_but_not_contradicted(server):
+    for name in ["Content-Type", "x-slo-tpot-ms", "EXPECT", "content-encoding"]:
+        same, other = ("100-continue", "100-continues") if name == "EXPECT" else ("identity", "gzip")
+        assert server.ask("/v1/echo", "POST", headers=f"{name}: {same}\r\n{name}: {same} \r\n", body=b"x").body.endswith(b"x")
+        for a, b in [(same, other), (other, same)]:
+            r = server.ask("/v1/echo", "POST", headers=f"{name}: {a}\r\nX: y\r\n{name.lower()}: {b}\r\n", body=b"x")
+            assert r.status == 400 and "more than once" in r.error()["message"], (name, a)
+    assert server.ask("/v1/echo", "POST", headers="X-Other: a\r\nX-Other: b\r\n", body=b"x").body == b"x"
+
+
+def test_bodies_in_a_coding_are_refused(server):
+    for coding in ["gzip", "br", "gzip, identity", "deflate "]:
+        for framing in ["", "Transfer-Encoding: chunked\r\n"]:
+            body = b"1\r\nx\r\n0\r\n\r\n" if framing else b"Content-Length: 1\r\n\r\nx"
+            head = f"POST /v1/echo HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Encoding: {coding}\r\n{framing}".encode()
+            r = Reply(server.raw(head + (b"\r\n" if framing else b"") + body))
+            assert r.status == 415 and r.error()["code"] == "unsupported_content_encoding", (coding, framing)
+            assert r.headers["accept-encoding"] == "identity" and coding.strip() in r.error()["message"]
+    for coding in ["identity", "Identity ", ""]:
+        assert server.ask("/v1/echo", "POST", headers=f"Content-Encoding: {coding}\r\n", body=b"x").body == b"x"
+    assert server.ask("/static", headers="Content-Encoding: gzip\r\n").status == 200  # no body, no coding of it
+    assert server.ask("/no", "POST", headers="Content-Encoding: gzip\r\n", body=b"x").status == 404
+
+
+def test_expectations_are_met_or_refused(server):
+    for expect in ["202-accepted", "100-continue, x", "", "100-continue=1"]:
+        with server.connect() as s:
+            s.sendall(f"POST /v1/echo HTTP/1.1\r\nHost: a\r\nExpect: {expect}\r\nContent-Length: 5\r\n\r\n".encode())
+            r = Reply(read_all(s))
+            assert r.status == 417 and r.error()["code"] == "expectation_failed" and "100-continue" in r.error()["message"]
+    with server.connect() as s:
+        s.sendall(b"POST /v1/echo HTTP/1.1\r\nHost: a\r\nExpect: 100-Continue\r\nContent-Length: 5\r\n\r\n")
+        read_until(s, b"HTTP/1.1 100 Continue\r\n\r\n")
+        s.sendall(b"hello")
+        assert read_until(s, b"hello").startswith(b"HTTP/1.1 200")
 
 
 def test_bodies_over_the_limit_are_refused():
@@ -338,6 +386,85 @@ def test_headers_too_large(server):
     many = b"".join(b"X-%d: y\r\n" % i for i in range(20000))
     assert server.raw(b"GET /static HTTP/1.1\r\nHost: a\r\n" + many + b"\r\n")[:12] in (b"HTTP/1.1 431", b"")
     assert server.raw(b"GET /" + b"a" * 300_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n")[9:12] in (b"414", b"431")
+
+
+def answered_at_once(server, request):
+    """The one reply, where nothing else happens that would wake the server."""
+    with server.connect() as s:
+        s.settimeout(0.9)
+        with contextlib.suppress(OSError):
+            s.sendall(request)
+        data = read_all(s)
+    assert data.count(b"HTTP/1.1 ") == 1, (request[:80], data[:200])
+    return Reply(data)
+
+
+@pytest.mark.parametrize("piece", [b"a=b&", b"&", b"a&", b"=&", b"%41=%00&"])
+def test_urls_with_many_parameters_are_refused_at_once(server, piece):
+    with server.connect() as other:
+        for n in [50, 98, 99, 100, 101, 150, 300, *range(440, 640, 9), 1000, 3000, 8000, 30000]:
+            r = answered_at_once(server, b"GET /static?" + piece * n + b" HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            assert r.status == (200 if n <= 98 else 431 if n == 99 else 414), n  # with two header fields
+            if n >= 100 and len(piece) * n < 30_000:
+                assert r.error()["code"] == "uri_too_long"
+                assert "100" in r.error()["message"] or "16384" in r.error()["message"]
+        other.sendall(GET % b"/static")
+        read_until(other, b"hello\n")
+
+
+@pytest.mark.parametrize("tail", [b"?" + b"a=b&" * 1000, b"?a", b" HTTP/1.1\x00?" + b"&" * 1000, b"HTTP/1.1\x00?" + b"&" * 1000, b""])
+def test_a_nul_hides_no_part_of_a_request_line(server, tail):
+    for path in [b"/static\x00", b"/static?a\x00"]:
+        r = answered_at_once(server, b"GET " + path + tail + b" HTTP/1.1\r\nHost: a\r\n\r\n" + SMUGGLED)
+        assert r.status == 400 and r.error()["code"] == "invalid_request", path
+
+
+@pytest.mark.parametrize("before", [b"", b"Cookie: " + b"a=b; " * 20 + b"\r\n"])
+def test_many_headers_are_refused_at_once(server, before):
+    have = 2 + (before.count(b"a=b") + 2 if before else 0)  # Host, Connection; Cookie, the cookies and an empty one
+    for n in [90 - have, 100 - have, 101 - have, 150, 250, *range(300, 600, 9), 1000, 20000]:
+        many = b"".join(b"X-%d: y\r\n" % i for i in range(n))
+        r = answered_at_once(server, b"GET /static HTTP/1.1\r\nHost: a\r\nConnection: close\r\n" + before + many + b"\r\n")
+        assert r.status == (200 if n + have <= 100 else 431), n
+        if r.status == 431:
+            assert r.error()["code"] == "headers_too_large" and "100" in r.error()["message"]
+
+
+@pytest.mark.parametrize("cookie", [b"a=b; ", b";", b"a" * 100 + b"; ", b"a" * 4000 + b"=c; "])
+def test_many_cookies_are_refused_at_once(server, cookie):
+    for size in [400, 4000, 7000, *range(8000, 18000, 400), 30_000]:
+        n = size // len(cookie)
+        r = answered_at_once(server, b"GET /static HTTP/1.1\r\nHost: a\r\nConnection: close\r\nCookie: " + cookie * n + b"\r\n\r\n")
+        fits = n < 96 and n * len(cookie) <= 8192
+        assert r.status == (200 if fits else 431), (n, size)
+        if r.status == 431 and size < 20_000:
+            assert r.error()["code"] == "headers_too_large"
+
+
+@pytest.mark.parametrize("value", [b"y", b"y" * 100])
+def test_no_answer_is_lost_whatever_the_trailers(server, value):
+    for n in [0, 1, 8, 16, 17, *range(20, 620, 10), 3000]:
+        trailers = b"".join(b"X-%d: %s\r\n" % (i, value) for i in range(n))
+        with server.connect() as s:
+            s.settimeout(3)
+            with contextlib.suppress(OSError):
+                s.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n" + trailers + b"\r\n")
+            assert s.recv(12) == (b"HTTP/1.1 200" if n <= (16 if value == b"y" else 8) else b"HTTP/1.1 431"), n
+    assert server.wait(lambda c: c["connections"] == 1)["done"] <= 16
+
+
+def test_no_answer_is_lost_however_large_the_headers_and_what_lies_behind_them(server):
+    cookies = b"Cookie: " + b"a=b; " * 40 + b"c=" + b"d" * 7900 + b"\r\n"
+    for size in range(500, 36_000, 500):
+        for extra in [b"", cookies[:-8]+ b"\r\n", b"".join(b"X-%d: y\r\n" % i for i in range(90))]:
+            head = b"GET /static HTTP/1.1\r\nHost: a\r\n" + extra + b"Y: " + b"y" * size + b"\r\n\r\n"
+            with server.connect() as s:
+                s.sendall(head + GET % b"/static" * 600)
+                s.settimeout(3)
+                first = s.recv(9)
+                assert first == b"HTTP/1.1 ", (size, len(head))
+                status = int(s.recv(3))
+                assert status == (200 if len(head) <= 16384 and len(extra) < 8192 else 431), (size, len(head), status)
 
 
 def test_random_bytes_do_no_harm(server):
