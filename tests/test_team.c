@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "team.h"
+#include "team_rest.h"
 #include "temp_dir.h"
 
 #include "test.h"
@@ -261,6 +262,56 @@ static void shares_cover_all_units(void **state)
     team_free(t);
 }
 
+/* One that moves as soon as it may and is late some time after. */
+static int64_t rest_after(struct team_rest *r, int64_t *now, int moves, int64_t late_after)
+{
+    for (int i = 0; i < moves; i++) {
+        while (!team_rest_is_over(r, *now))
+            *now += 100000;
+        team_rest_moved(r, *now);
+        *now += late_after;
+        team_rest_begin(r, *now);
+    }
+    return atomic_load(&r->until) - *now;
+}
+
+static void members_that_move_in_vain_rest_ever_longer_up_to_a_bound(void **state)
+{
+    struct team_rest r;
+    int64_t now = 1, want = REST_NS;
+    team_rest_init(&r);
+    for (int i = 0; i < 9; i++) {
+        want *= 2;
+        assert_int_equal(rest_after(&r, &now, 1, 1000000), want);
+    }
+    assert_int_equal(rest_after(&r, &now, 5, 1000000), MOST_REST_NS);
+    /* late while nobody has moved: what is known of moves stays */
+    now += MOST_REST_NS / 2;
+    team_rest_begin(&r, now);
+    assert_int_equal(atomic_load(&r.until) - now, MOST_REST_NS);
+    /* a move that served for longer */
+    assert_int_equal(rest_after(&r, &now, 1, 2 * SHORT_NS), REST_NS);
+    assert_int_equal(rest_after(&r, &now, 1, 1000000), 2 * REST_NS);
+}
+
+static void one_member_moves_at_a_time_and_no_rest_is_shortened(void **state)
+{
+    struct team_rest r;
+    int64_t now = 1;
+    team_rest_init(&r);
+    assert_true(team_rest_is_over(&r, now));
+    assert_false(team_rest_is_over(&r, now));
+    assert_false(team_rest_is_over(&r, now + REST_NS - 1));
+    assert_true(team_rest_is_over(&r, now + REST_NS));
+    assert_true(rest_after(&r, &now, 6, 1000000) > 10 * REST_NS);
+    const int64_t until = atomic_load(&r.until);
+    assert_false(team_rest_is_over(&r, until - 1));
+    atomic_store(&r.length, REST_NS);
+    team_rest_begin(&r, now);
+    assert_int_equal(atomic_load(&r.until), until);
+    assert_true(team_rest_is_over(&r, until));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -273,6 +324,8 @@ int main(void)
         cmocka_unit_test(members_that_are_not_pinned_run_anywhere),
         cmocka_unit_test(a_member_alone_takes_its_units_in_order),
         cmocka_unit_test(shares_cover_all_units),
+        cmocka_unit_test(members_that_move_in_vain_rest_ever_longer_up_to_a_bound),
+        cmocka_unit_test(one_member_moves_at_a_time_and_no_rest_is_shortened),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

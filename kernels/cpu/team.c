@@ -1,5 +1,6 @@
 #include "team.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
@@ -14,6 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "log.h"
+#include "team_rest.h"
 #include "topology.h"
 
 #define MAX_MEMBERS 1024
@@ -22,10 +25,7 @@
 #define GROUP 8    /* members that count their arrival together, or that one wakes */
 #define NEAR 8     /* neighbours whose shares a member looks at; beyond, ever fewer */
 #define PLACES 1024
-#define MOST_LOOKS 4           /* late members that one looks at */
-#define REST_NS 300000         /* least time between two moves of members, … */
-#define MOST_REST_NS 200000000 /* … and most, where moving does not help */
-#define SHORT_NS 3000000       /* who moved and then ran for less has not gained by it */
+#define MOST_LOOKS 4 /* late members that one looks at */
 
 /* A number that only grows; who waits for it to change spins, then sleeps.
  * Lost wake-ups: the opener changes `count`, then reads `parked`; the waiter adds to `parked`,
@@ -62,11 +62,12 @@ struct team {
     struct member *members;
     struct group *groups;
 
-    _Atomic int64_t moved_ns, rest_until_ns, rest_ns; /* of the last move of any member */
-    bool pinned, caller_is_pinned;
-    bool moves;        /* members away from each other, and from where they get no time */
-    pthread_t caller;  /* member 0, if it is pinned */
-    cpu_set_t allowed; /* where it may run when it is not */
+    struct team_rest rest;
+    bool pinned;
+    bool moves; /* members away from each other, and from where they get no time */
+    bool caller_is_known, caller_is_pinned;
+    pthread_t caller;  /* member 0, if it is known: it was pinned, or could not be */
+    cpu_set_t allowed; /* where it may run when it is not pinned */
     uint64_t nodes;
     atomic_short at_place[PLACES]; /* members at each processor */
 };
@@ -132,6 +133,16 @@ static bool in_the_way(struct team *t, struct member *m)
     return atomic_load_explicit(&t->at_place[m->place], memory_order_relaxed) > 1;
 }
 
+/* Where the processors allowed to the process have changed meanwhile, to all that there are now:
+ * the kernel takes of a mask what is allowed. */
+static void widen_again(pid_t tid, const cpu_set_t *usual)
+{
+    cpu_set_t all;
+    memset(&all, 0xFF, sizeof all);
+    if (sched_setaffinity(tid, sizeof *usual, usual) && sched_setaffinity(tid, sizeof all, &all))
+        log_warn("thread %d stays on one processor: %s", (int)tid, strerror(errno));
+}
+
 /* Moves a member to one of these processors, now; afterwards it may run where it could before. */
 static bool move_to(struct member *m, const cpu_set_t *to)
 {
@@ -145,7 +156,7 @@ static bool move_to(struct member *m, const cpu_set_t *to)
         CPU_AND(&both, &usual, to);
         moved = CPU_COUNT(&both) > 0 && sched_setaffinity(tid, sizeof both, &both) == 0;
         if (moved)
-            sched_setaffinity(tid, sizeof usual, &usual);
+            widen_again(tid, &usual);
     }
     atomic_flag_clear(&m->changes);
     return moved;
@@ -158,16 +169,15 @@ static bool step_aside(struct team *t, struct member *m)
 {
     const int64_t now = now_ns();
     cpu_set_t free;
-    if (!t->moves || now < atomic_load(&t->rest_until_ns))
+    if (!t->moves || !team_rest_is_over(&t->rest, now))
         return false;
-    atomic_store(&t->rest_until_ns, now + REST_NS);
-    atomic_store(&t->moved_ns, now);
     CPU_ZERO(&free);
     for (int i = 0; i < CPU_SETSIZE; i++)
         if (atomic_load_explicit(&t->at_place[i % PLACES], memory_order_relaxed) == 0)
             CPU_SET(i, &free);
     if (!move_to(m, &free))
         return false;
+    team_rest_moved(&t->rest, now);
     note_place(t, m);
     return true;
 }
@@ -190,16 +200,6 @@ static bool lacks_processor(const struct member *m, const struct gate *g, unsign
     return before >= 0 && time_of(m) == before;
 }
 
-/* Where other programs leave little of the other processors, members had better stay together. */
-static void rest(struct team *t)
-{
-    const int64_t now = now_ns(), last = atomic_load(&t->rest_ns);
-    const bool short_stay = now - atomic_load(&t->moved_ns) < SHORT_NS;
-    const int64_t next = !short_stay ? REST_NS : last < MOST_REST_NS ? 2 * last : last;
-    atomic_store(&t->rest_ns, next);
-    atomic_store(&t->rest_until_ns, now + next);
-}
-
 /* Another program may have the processor of a member for several ms, for which all would wait: the
  * first one that is so kept is moved to this processor, which the caller leaves by going to sleep.
  */
@@ -216,7 +216,7 @@ static void fetch_late(struct team *t, unsigned seen)
         looks++;
         if (!lacks_processor(m, &t->phase, seen))
             continue;
-        rest(t);
+        team_rest_begin(&t->rest, now_ns());
         move_to(m, &here);
         return;
     }
@@ -345,19 +345,33 @@ static int pin(pthread_t thread, int processor)
     return pthread_setaffinity_np(thread, sizeof one, &one);
 }
 
+static bool is_known(const struct team *t)
+{
+    return t->caller_is_known && pthread_equal(t->caller, pthread_self());
+}
+
+/* In the middle of a step there is nobody to give an error to; it is slower, not wrong. */
 static void pin_caller(struct team *t)
 {
-    if (t->caller_is_pinned && pthread_equal(t->caller, pthread_self()))
+    if (is_known(t))
         return;
     t->caller = pthread_self();
-    t->caller_is_pinned = pin(t->caller, t->members[0].pinned_to) == 0;
+    t->caller_is_known = true;
+    const int rc = pin(t->caller, t->members[0].pinned_to);
+    t->caller_is_pinned = rc == 0;
+    if (rc)
+        log_warn("cannot pin thread 1 to processor %d: %s", t->members[0].pinned_to, strerror(rc));
 }
 
 void team_unpin_caller(struct team *t)
 {
-    if (t->caller_is_pinned && pthread_equal(t->caller, pthread_self()))
-        pthread_setaffinity_np(t->caller, sizeof t->allowed, &t->allowed);
-    t->caller_is_pinned = false;
+    if (t->caller_is_pinned && is_known(t)) {
+        const int rc = pthread_setaffinity_np(t->caller, sizeof t->allowed, &t->allowed);
+        if (rc)
+            log_warn("a thread stays pinned to processor %d: %s", t->members[0].pinned_to,
+                     strerror(rc));
+    }
+    t->caller_is_known = t->caller_is_pinned = false;
 }
 
 void team_run(struct team *t, void (*fn)(void *arg, int member), void *arg)
@@ -492,7 +506,7 @@ struct team *team_new(int size, bool pinned, struct err *e)
     t->size = size == 0 ? cores : size;
     t->pinned = pinned;
     t->moves = !pinned && t->size <= cores;
-    atomic_init(&t->rest_ns, REST_NS);
+    team_rest_init(&t->rest);
     /* Spinning for a member that has no processor to run on only delays it. */
     t->spins = t->size > cores ? 10 : SPINS;
     bool ok = t->size > 0 && t->size <= MAX_MEMBERS;
