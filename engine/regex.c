@@ -3,6 +3,7 @@
 
 #include <pcre2.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "regex_translate.h"
@@ -11,12 +12,14 @@ struct regex {
     pcre2_code *code;
     pcre2_code *watched; /* the same, looking at the clock while it matches; NULL: ours */
     bool ours;           /* known to cost linear time */
+    bool continues;      /* asks with \G where the look began, so that looks cannot be cut up */
 };
 
 struct regex_scratch {
     pcre2_match_data *match;
     pcre2_match_context *limits;
-    double seconds;     /* that all looks may take */
+    double seconds;     /* that all looks may take, so far … */
+    double a_byte;      /* … and more for each byte of a further text */
     double began, used; /* wall clock at the first look (0: none yet), processor time then */
     unsigned n_callouts;
 };
@@ -27,8 +30,12 @@ enum {
     QUICK_STARTS = 8,   /* … and bytes at which it may start: between two looks at the clock */
     MOST_STARTS = 512,  /* … after looks that found nothing */
     CALLOUTS_A_LOOK = 256,
-    USUAL_SECONDS = 10,
 };
+
+/* Patterns of models split at 0.02 to 0.1 µs a byte, interpreted ones at up to 1; so a hostile one
+ * keeps a thread that makes tokens of others' texts, too, hardly longer than an honest one could.
+ */
+static const double LEAST_SECONDS = 0.25, SECONDS_A_BYTE = 4e-6, MOST_SECONDS = 10;
 
 static pcre2_code *compile_with(const char *pattern, size_t n, uint32_t options, struct err *e)
 {
@@ -77,6 +84,7 @@ struct regex *regex_open(struct str pattern, enum regex_dialect dialect, struct 
         ok = compile(re, pattern.data, pattern.len, dialect == REGEX_PLAIN, e);
     } else if (ok) {
         re->ours = regex_translate_is_linear(pattern, dialect);
+        re->continues = memmem(pattern.data, pattern.len, "\\G", 2) != NULL;
         ok = regex_translate(pattern, dialect, &text, e) &&
              compile(re, text.data ? text.data : "", text.len, false, e);
     }
@@ -124,6 +132,7 @@ static int on_callout(pcre2_callout_block *block, void *scratch)
 void regex_scratch_limit(struct regex_scratch *s, double seconds)
 {
     s->seconds = seconds;
+    s->a_byte = 0;
 }
 
 struct regex_scratch *regex_scratch_new(struct err *e)
@@ -136,7 +145,8 @@ struct regex_scratch *regex_scratch_new(struct err *e)
             pcre2_set_depth_limit(s->limits, UINT32_MAX);
             pcre2_set_heap_limit(s->limits, 1 << 20); /* KiB: a gigabyte */
             pcre2_set_callout(s->limits, on_callout, s);
-            s->seconds = USUAL_SECONDS;
+            s->seconds = LEAST_SECONDS;
+            s->a_byte = SECONDS_A_BYTE;
             return s;
         }
     }
@@ -172,12 +182,21 @@ static size_t whole(const char *text, size_t n, size_t at)
     return at;
 }
 
+static int find_watched(const struct regex *re, struct regex_scratch *s, const char *text, size_t n,
+                        size_t at)
+{
+    pcre2_set_match_limit(s->limits, UINT32_MAX);
+    return match(re->watched, s, text, n, at);
+}
+
 /* Some starts at a time, with a limit that words stay far below; what exceeds it is watched. */
 static int find_in_time(const struct regex *re, struct regex_scratch *s, const char *text, size_t n,
                         size_t at)
 {
     int rc;
     size_t starts = QUICK_STARTS;
+    if (re->continues)
+        return in_time(s) ? find_watched(re, s, text, n, at) : PCRE2_ERROR_CALLOUT;
     pcre2_set_match_limit(s->limits, QUICK_LIMIT);
     do {
         pcre2_set_offset_limit(s->limits, at + starts);
@@ -189,15 +208,20 @@ static int find_in_time(const struct regex *re, struct regex_scratch *s, const c
         }
     } while (rc == PCRE2_ERROR_NOMATCH && at <= n);
     pcre2_set_offset_limit(s->limits, PCRE2_UNSET);
-    if (rc != PCRE2_ERROR_MATCHLIMIT)
-        return rc;
-    pcre2_set_match_limit(s->limits, UINT32_MAX);
-    return match(re->watched, s, text, n, at);
+    return rc == PCRE2_ERROR_MATCHLIMIT ? find_watched(re, s, text, n, at) : rc;
+}
+
+static void allow_for(struct regex_scratch *s, size_t n)
+{
+    const double more = s->seconds + (double)n * s->a_byte;
+    s->seconds = more < MOST_SECONDS ? more : MOST_SECONDS;
 }
 
 int regex_find(const struct regex *re, struct regex_scratch *s, const char *text, size_t n,
                size_t at, size_t *start, size_t *end, struct err *e)
 {
+    if (at == 0)
+        allow_for(s, n);
     /* PCRE2's limit does not know how long a text is, and our patterns need none. */
     pcre2_set_match_limit(s->limits, UINT32_MAX);
     const int rc = re->ours ? match(re->code, s, text, n, at) : find_in_time(re, s, text, n, at);

@@ -5,7 +5,8 @@
  * equal is refused by name. Immutable after opening; each caller brings its own scratch.
  *
  * A file's pattern may need more time than anybody has: what all looks with one scratch cost is
- * limited, in processor time. Between two looks at the clock lie a few places where a match may
+ * limited, in processor time, to a quarter of a second and 4 µs for each byte of the texts (those
+ * that a look begins at 0 of), ten seconds at most. Between two looks at the clock lie a few places where a match may
  * start, each with a limit of PCRE2's own. (Our own patterns cost linear time and have no limit.)
  */
 #ifndef TOKEND_REGEX_H
@@ -33,7 +34,7 @@ void regex_close(struct regex *); /* NULL is fine */
 struct regex_scratch; /* for one text at a time */
 struct regex_scratch *regex_scratch_new(struct err *e);
 void regex_scratch_free(struct regex_scratch *);
-/* Seconds of processor time instead of the usual ten: tests. */
+/* Seconds of processor time instead of a quarter and what the texts' bytes are worth: tests. */
 void regex_scratch_limit(struct regex_scratch *, double seconds);
 
 /* The next match in text[n], valid UTF-8, from `at` on. 1: found, 0: none, -1: failed. */

@@ -65,6 +65,19 @@ static void what_lies_before_the_place_of_a_start_is_seen(void **state)
     assert_int_equal(f.start[1], 14);
 }
 
+/* As in a file's pattern: the end of the match before, where the look begins. */
+static void a_look_continues_where_it_began_and_nowhere_else(void **state)
+{
+    char text[174];
+    memset(text, 'x', 173);
+    text[173] = 0;
+    text[170] = 'y';
+    struct found f = all_of("\\G[^x]|\\Gx{3}|y", text);
+    assert_int_equal(f.n, 57); /* to 168, the y of 170, and no more: "xx" is not three */
+    assert_int_equal(f.start[55], 165);
+    assert_int_equal(f.start[56], 170);
+}
+
 /* More than a quick match may cost, and honest. */
 static void a_long_word_is_found_whole(void **state)
 {
@@ -138,6 +151,30 @@ static void many_words_together_are_limited(void **state)
     free(text);
 }
 
+/* Not ten seconds of one of the few threads that make tokens of texts. */
+static void a_short_text_has_little_time_and_a_long_one_more(void **state)
+{
+    static const struct {
+        size_t n;
+        double least, most;
+    } cases[] = {{100, 0.2, 0.6}, {100000, 0.5, 1.1}};
+    char *text = malloc(100000);
+    memset(text, 'a', 100000);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct err e = {0};
+        struct regex *re = opened("(a+)+[zy]");
+        struct regex_scratch *s = regex_scratch_new(&e);
+        size_t start, end;
+        const double begin = processor_time();
+        assert_int_equal(regex_find(re, s, text, cases[i].n, 0, &start, &end, &e), -1);
+        const double took = processor_time() - begin;
+        assert_true(took > cases[i].least && took < cases[i].most);
+        regex_scratch_free(s);
+        regex_close(re);
+    }
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -146,6 +183,8 @@ int main(void)
         cmocka_unit_test(a_long_word_is_found_whole),
         cmocka_unit_test(a_pattern_that_does_not_end_is_stopped),
         cmocka_unit_test(many_words_together_are_limited),
+        cmocka_unit_test(a_look_continues_where_it_began_and_nowhere_else),
+        cmocka_unit_test(a_short_text_has_little_time_and_a_long_one_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
