@@ -108,11 +108,12 @@ void template_try(const struct chat_template *c, const struct chat_templates *te
 }
 
 bool template_answers(const struct template *parsed, const struct chat_templates *texts,
-                      struct err *why)
+                      bool *raised, struct err *why)
 {
     struct trial t = {.template = parsed, .texts = texts};
     const bool ok = try_with(&t, json_pack("[o]", message("user", USER_WORD)), NULL);
     *why = t.why;
+    *raised = t.out.raised;
     rendered_free(&t.out);
     return ok;
 }

@@ -20,8 +20,9 @@ void template_try(const struct chat_template *, const struct chat_templates *,
                   const struct tokenizer *, struct template_facts *out);
 
 /* Renders a chat of one message. False and *why, with the line unless the template itself raised
- * it. */
+ * it (*raised). */
 struct template;
-bool template_answers(const struct template *, const struct chat_templates *, struct err *why);
+bool template_answers(const struct template *, const struct chat_templates *, bool *raised,
+                      struct err *why);
 
 #endif

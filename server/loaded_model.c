@@ -24,9 +24,10 @@ const char *format_bytes(uint64_t bytes, char buf[32])
 static bool try_named_template(const struct loaded_model *m, const char *path, struct err *e)
 {
     struct err why = {0};
-    if (template_answers(m->template, &m->texts, &why))
+    bool raised;
+    if (template_answers(m->template, &m->texts, &raised, &why))
         return true;
-    if (!template_raised(&why)) { /* which may be meant, for conversations of another kind */
+    if (!raised) { /* which may be meant, for conversations of another kind */
         *e = why;
         return err_prefix(e, "--chat-template: %s fails for a plain message", path);
     }
@@ -48,13 +49,14 @@ static bool open_named_template(struct loaded_model *m, const char *path, struct
 static struct template *parse_own(const struct chat_templates *t, const char *name)
 {
     struct err why = {0};
+    bool raised;
     const struct chat_template *c = chat_templates_find(t, name);
     struct template *parsed = c ? template_parse(c->text, c->len, &why) : NULL;
     if (c && !parsed)
         log_warn("the model's chat template \"%s\" cannot be used (%s): /v1/chat/completions "
                  "needs --chat-template",
                  name, why.msg);
-    if (parsed && !template_answers(parsed, t, &why))
+    if (parsed && !template_answers(parsed, t, &raised, &why))
         log_warn("the model's chat template \"%s\" fails for a plain message (%s): chats may need "
                  "--chat-template",
                  name, why.msg);

@@ -303,7 +303,7 @@ static bool always_fails(const struct text_model *m, const struct template *t)
                   "tools", "documents", "add_generation_prompt", 1);
     set_special_texts(context, m);
     const bool fails = context && !render_with(t, context, &out, &err) && err.code == ERR_INVALID &&
-                       !template_raised(&err);
+                       !out.raised;
     rendered_free(&out);
     json_decref(context);
     return fails;
@@ -312,9 +312,10 @@ static bool always_fails(const struct text_model *m, const struct template *t)
 /* What a template raises is about the request, and so is what exceeds its limits; another failure
  * is the operator's matter, unless the request has what the template may not know. */
 static bool is_templates_fault(const struct text_model *m, const struct template *t,
-                               const json_t *context, const json_t *body, const struct err *why)
+                               const json_t *context, const json_t *body,
+                               const struct rendered *failed, const struct err *why)
 {
-    return why->code == ERR_INVALID && !template_raised(why) &&
+    return why->code == ERR_INVALID && !failed->raised &&
            (is_plain(context, body) || always_fails(m, t));
 }
 
@@ -326,7 +327,7 @@ static bool render(const struct text_model *m, const json_t *context, const json
     struct err err;
     if (render_with(t, context, out, &err))
         return true;
-    const bool fault = is_templates_fault(m, t, context, body, &err);
+    const bool fault = is_templates_fault(m, t, context, body, out, &err);
     template_name_line(out, &err);
     err_prefix(&err, "the chat template failed");
     return fault ? api_fail(e, 500, "chat_template_error", NULL, "%s", err.msg)

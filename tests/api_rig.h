@@ -219,8 +219,11 @@ bool template_render(const struct template *t, const struct template_input *in,
 {
     json_t *messages = json_object_get(in->context, "messages");
     const char *text = json_string_value(json_object_get(json_array_get(messages, 0), "content"));
-    out->error_line = strcmp(text, "raise") == 0 ? 7 : 0;
-    if (out->error_line)
+    out->raised = strncmp(text, "raise", 5) == 0;
+    out->error_line = out->raised ? 7 : 0;
+    if (strcmp(text, "raise a line") == 0)
+        return err_set(e, ERR_INVALID, "line 9: is not allowed");
+    if (out->raised)
         return err_set(e, ERR_INVALID, "roles must alternate");
     if (t->broken || strcmp(text, "break") == 0)
         return err_set(e, ERR_INVALID, "line 3: 'x' is undefined");

@@ -321,8 +321,14 @@ static void the_line_of_a_failure_is_told_once(void **state)
     assert_int_equal(out.error_line, 3);
     template_name_line(&out, &e);
     assert_string_equal(e.msg, "line 3: no");
+    assert_true(out.raised);
+    assert_false(render("\n{{ raise_exception('line 2: no') }}", "{}", &out, &e));
+    assert_true(out.raised);
+    template_name_line(&out, &e);
+    assert_string_equal(e.msg, "line 2: line 2: no");
     assert_false(render("\n{{ nothing.at }}", "{}", &out, &e));
     assert_int_equal(out.error_line, 2);
+    assert_false(out.raised);
     template_name_line(&out, &e);
     assert_string_equal(e.msg, "line 2: 'nothing' is undefined");
     assert_true(render("x", "{}", &out, &e));

@@ -91,6 +91,7 @@ static bool fn_raise_exception(struct rt *r, struct value self, struct call *c, 
     const struct str *s;
     if (!value_to_str(r, c->arg[0], &s))
         return false;
+    r->raised = true;
     return err_set(r->e, ERR_INVALID, "%.*s", s->n < 4096 ? (int)s->n : 4096, s->s);
 }
 

@@ -153,7 +153,8 @@ static bool deliver(struct rt *r, struct rendered *out, const struct str_builder
 {
     buf_add(&out->text, b->s ? b->s : "", b->n);
     if (out->text.failed || !collect_spans(out, b))
-        return err_set(r->e, ERR_MEMORY, "out of memory for the rendered template");
+        return err_set(r->e, ERR_MEMORY, "line %d: out of memory for the rendered template",
+                       r->line);
     return true;
 }
 
@@ -192,6 +193,7 @@ bool template_render(const struct template *t, const struct template_input *in,
     if (!ok) {
         rendered_free(out);
         out->error_line = r.line;
+        out->raised = r.raised;
     }
     return ok;
 }

@@ -34,6 +34,7 @@ struct rt {
     int frames, max_frames; /* C recursion of the evaluator */
     int calls, max_depth;   /* macro calls; nesting of values */
     struct str_builder *out;
+    bool raised;    /* raise_exception was called, which ends the rendering */
     bool capturing; /* out is a macro's or a block's, not the rendering's */
     struct scope *scope;
     struct value *vars; /* [n_names], the template's own and the context's variables */

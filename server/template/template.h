@@ -35,7 +35,10 @@ struct rendered {                     /* zeroed = empty; free with rendered_free
     struct buf text;                  /* UTF-8 */
     struct text_span *template_spans; /* bytes that the template wrote, ascending, merged */
     size_t n_spans;
-    int error_line; /* after a failure, else empty: the line where the template was */
+    /* After a failure, when the rest is empty: the line where the template was, and whether it
+     * raised the error itself. */
+    int error_line;
+    bool raised;
 };
 
 /* source[n]: the template's text. Errors name the line. NULL and *e on a syntax error. */
@@ -57,10 +60,8 @@ struct template_input {
 bool template_render(const struct template *, const struct template_input *, struct rendered *out,
                      struct err *e);
 void rendered_free(struct rendered *);
-/* After a failed rendering: puts the line before a message that does not begin with it already
- * (raise_exception's). Returns false. */
+/* After a failed rendering: puts the line before a message that lacks it (raise_exception's).
+ * Returns false. */
 bool template_name_line(const struct rendered *failed, struct err *e);
-/* Whether a rendering failed because the template raised it. */
-bool template_raised(const struct err *e);
 
 #endif
