@@ -24,6 +24,7 @@ struct setting {
     const char *choices; /* of CHOICE: "a|b|c" */
     const char *metavar;
     const char *help;
+    const char *none; /* of a SIZE: what says what 0 would mean */
 };
 
 #define AT(field) offsetof(struct settings, field)
@@ -62,11 +63,13 @@ static const struct setting table[] = {
     {"kv-cache-memory", SIZE, AT(kv_cache_memory), 0, 0, NULL, NULL, "SIZE",
      "memory of the KV pages: 64MiB, 2GiB; a bare number is GiB (default: what max-num-seqs "
      "sequences of max-model-len can use, at most a quarter of RAM and 3/4 of what the model "
-     "leaves)"},
+     "leaves)",
+     "leave it out for the default"},
     {"prefix-cache-memory", SIZE, AT(prefix_cache_memory), 0, 0, NULL, NULL, "SIZE",
      "KV pages of requests that are over are kept for those that begin alike; while these take "
      "more than this, new pages replace the ones used longest ago instead of taking memory never "
-     "used before (default: half of --kv-cache-memory)"},
+     "used before (default: half of --kv-cache-memory)",
+     "--no-enable-prefix-caching keeps none"},
     {"kv-cache-dtype", CHOICE, AT(kv_cache_dtype), 0, 0, "auto", "auto|f16|bf16|f32|int8", NULL,
      "type of K and V; auto: f32 for F32 models, else f16; int8: half as large as f16, one scale a "
      "token and head"},
@@ -189,6 +192,13 @@ static bool set_switch(const char *text, bool *out, struct err *e)
     return true;
 }
 
+static bool is_zero(const char *size)
+{
+    char *end;
+    return *size >= '0' && *size <= '9' && strtod(size, &end) == 0 &&
+           strspn(end, "KMGTiB") == strlen(end);
+}
+
 /* Checks `text` against the row and stores it; the error does not name the source yet. */
 static bool set_value(struct settings *s, const struct setting *row, const char *text,
                       struct err *e)
@@ -196,11 +206,10 @@ static bool set_value(struct settings *s, const struct setting *row, const char 
     void *field = (char *)s + row->offset;
     switch (row->type) {
     case INTEGER:
-        if (!parse_int(text, row->min, row->max, field, NULL))
-            return err_set(e, ERR_INVALID, "expected %lld to %lld", (long long)row->min,
-                           (long long)row->max);
-        return true;
+        return parse_int(text, row->min, row->max, field, e);
     case SIZE:
+        if (is_zero(text))
+            return err_set(e, ERR_INVALID, "expected more than 0; %s", row->none);
         return parse_size(text, field, e);
     case SWITCH:
         return set_switch(text, field, e);
@@ -294,8 +303,10 @@ static bool json_as_text(const json_t *v, char *text, size_t cap, struct err *e)
     return true;
 }
 
-static bool read_file_entry(struct settings *s, const char *path, const char *key, const json_t *v,
-                            struct err *e)
+/* given: whether the file has had the row, under this spelling (jansson refuses that) or with '_'.
+ */
+static bool read_file_entry(struct settings *s, bool given[N_SETTINGS], const char *path,
+                            const char *key, const json_t *v, struct err *e)
 {
     char name[64], text[4096];
     if (strlen(key) >= sizeof name)
@@ -308,6 +319,9 @@ static bool read_file_entry(struct settings *s, const char *path, const char *ke
                        path);
     if (!row)
         return unknown(e, name, strlen(name), "%s: unknown setting \"%s\"", path, key);
+    if (given[row - table])
+        return err_set(e, ERR_INVALID, "%s: \"%s\" is given twice", path, row->name);
+    given[row - table] = true;
     if (json_is_null(v))
         return true;
     if (!json_as_text(v, text, sizeof text, e) || !set_value(s, row, text, e))
@@ -325,11 +339,12 @@ static bool read_file(struct settings *s, const char *path, struct err *e)
         return err_set(e, ERR_INVALID, "--config: %s", je.text);
     bool ok = json_is_object(root) ||
               err_set(e, ERR_INVALID, "--config %s: expected a JSON object of settings", path);
+    bool given[N_SETTINGS] = {false};
     const char *key;
     json_t *value;
     if (ok)
-        json_object_foreach(root, key,
-                            value) if (!(ok = read_file_entry(s, path, key, value, e))) break;
+        json_object_foreach(
+            root, key, value) if (!(ok = read_file_entry(s, given, path, key, value, e))) break;
     json_decref(root);
     return ok;
 }

@@ -17,6 +17,7 @@
 #include "settings.h"
 
 #include <math.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,6 +69,14 @@ static const char help_text[] =
     "  --svg FILE        also a picture. Not every combination is measured then, but each depth\n"
     "                    with the first batch size, and decode of each batch size at the first\n"
     "                    depth; without lists depths 0,512,1024,2048 and batches 1,2,4,8,16,32\n";
+
+static int64_t largest(const struct number_list *l)
+{
+    int64_t m = 0;
+    for (int i = 0; i < l->n; i++)
+        m = l->at[i] > m ? l->at[i] : m;
+    return m;
+}
 
 static bool parse_list(const char *flag, const char *text, int64_t min, int64_t max,
                        struct number_list *out, struct err *e)
@@ -141,6 +150,19 @@ static bool parse_flag(struct bench_options *o, int argc, char **argv, int *i, s
     return err_set(e, ERR_INVALID, "%s: unknown option; see tokend bench --help", arg);
 }
 
+/* Told before the first of several numbers of threads is measured, not at the one that fails. */
+static bool check_pinning(const struct bench_options *o, struct err *e)
+{
+    cpu_set_t allowed;
+    if (!o->pin_threads || sched_getaffinity(0, sizeof allowed, &allowed))
+        return true;
+    const int n = CPU_COUNT(&allowed);
+    return largest(&o->threads) <= n ||
+           err_set(e, ERR_INVALID,
+                   "--threads %lld cannot be pinned: the process may use %d processor%s",
+                   (long long)largest(&o->threads), n, n == 1 ? "" : "s");
+}
+
 /* Depths and batches that were not given; a picture wants more of them than a table. */
 static bool complete_options(struct bench_options *o, struct err *e)
 {
@@ -191,15 +213,7 @@ static bool parse_options(struct bench_options *o, int argc, char **argv, struct
             o->model = argv[i];
         }
     }
-    return complete_options(o, e);
-}
-
-static int64_t largest(const struct number_list *l)
-{
-    int64_t m = 0;
-    for (int i = 0; i < l->n; i++)
-        m = l->at[i] > m ? l->at[i] : m;
-    return m;
+    return complete_options(o, e) && check_pinning(o, e);
 }
 
 /* --- running requests --- */
@@ -425,9 +439,12 @@ static void name_backend(struct bench_results *r, const char *backend, bool with
              comma ? (int)(comma - backend) : (int)strlen(backend), backend);
 }
 
-/* What does not fit, in words of this command: the engine's advice names flags of serve. */
+/* What does not fit, in words of this command: the engine's advice names flags of serve. Other
+ * errors speak for themselves. */
 static bool explain(struct err *e, const struct engine_config *c)
 {
+    if (e->code != ERR_MEMORY && e->code != ERR_LIMIT)
+        return false;
     if (e->code == ERR_MEMORY && strstr(e->msg, "--"))
         return err_set(e, ERR_MEMORY,
                        "memory does not hold a context of %d tokens for a batch of %d beside the "

@@ -18,7 +18,8 @@ static const char usage[] =
     "usage: tokend tokenize FILE|DIR|NAME [--encoding NAME] [--no-add-special] "
     "[--no-parse-special]\n\n"
     "Reads lines {\"text\": ...} from standard input and prints lines {\"ids\": [...]}; a line\n"
-    "that fails gives {\"error\": ...}, and the exit status 1 at the end.\n\n"
+    "that fails gives {\"error\": ...}, and the exit status 1 at the end. Blank lines are passed\n"
+    "over, as in JSON Lines files.\n\n"
     "  FILE|DIR|NAME       a GGUF file, a tokenizer.json, a SentencePiece .model, a tekken.json,\n"
     "                      a tiktoken rank file, a directory that holds one, or a hub name in the\n"
     "                      local cache\n"
@@ -123,7 +124,7 @@ static int encode_lines(const struct tokenizer *t, const struct options *o)
     struct token_list ids = {0};
     while ((n = getline(&line, &cap, stdin)) >= 0) {
         struct err e = {0};
-        if (n == 1 && *line == '\n')
+        if (strspn(line, " \t\r\n") == (size_t)n)
             continue;
         if (encode_line(t, o, line, (size_t)n, &ids, &e)) {
             print_ids(&ids);

@@ -8,6 +8,15 @@
 #include <string.h>
 #include <unistd.h>
 
+static bool has(const struct model_names *names, int count, const char *name)
+{
+    for (int i = 0; i < count; i++)
+        if (!strcmp(names->list[i], name))
+            return true;
+    return false;
+}
+
+/* A name that comes twice, as where a manifest adds its alias to the default, is one. */
 static bool split(struct model_names *names, const char *given, struct err *e)
 {
     size_t n = strlen(given), good = utf8_check(given, n);
@@ -19,6 +28,8 @@ static bool split(struct model_names *names, const char *given, struct err *e)
         return err_set(e, ERR_MEMORY, "out of memory");
     int count = 0;
     for (char *save, *p = strtok_r(names->text, ",", &save); p; p = strtok_r(NULL, ",", &save)) {
+        if (has(names, count, p))
+            continue;
         if (count == MODEL_NAMES_MAX)
             return err_set(e, ERR_LIMIT, "--served-model-name: expected at most %d names",
                            MODEL_NAMES_MAX);

@@ -6,6 +6,17 @@
 
 /* ---- whole replies ---- */
 
+static void of_a_field_given_twice_the_last_counts(void **state)
+{
+    struct http_request *h =
+        posted(completions_handle, "{\"max_tokens\":\"x\",\"prompt\":\"abcd\",\"max_tokens\":7,"
+                                   "\"prompt\":\"abc\"}");
+    assert_int_equal(engine.all[0]->n_prompt, 3);
+    assert_int_equal(engine.all[0]->params.max_tokens, 7);
+    end(h, true);
+    end_request(engine.all[0], FINISH_CANCELLED);
+}
+
 static void a_whole_completion_has_text_usage_and_reason(void **state)
 {
     struct http_request *h =
@@ -400,6 +411,9 @@ static void what_can_never_run_is_refused(void **state)
     assert_error(posted(completions_handle, "{}"), 400, "missing_field");
     assert_error(posted(completions_handle, "{\"model\":\"gpt\"}"), 404, "model_not_found");
     assert_error(posted(chat_handle, "{\"model\":\"\"}"), 404, "model_not_found");
+    assert_error(
+        posted(chat_handle, "{\"messages\":[{\"role\":\"user\",\"content\":\"raise a line\"}]}"),
+        400, "invalid_value");
     assert_error(posted(chat_handle, "{\"messages\":[{\"role\":\"user\",\"content\":\"raise\"}]}"),
                  400, "invalid_value");
 }
@@ -550,6 +564,7 @@ static void an_answer_with_logprobs_ends_where_its_reply_would_be_too_large(void
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        with_api(of_a_field_given_twice_the_last_counts),
         with_api(a_whole_completion_has_text_usage_and_reason),
         with_api(a_stop_token_counts_but_is_not_shown),
         with_api(everything_ends_at_a_stop_string),

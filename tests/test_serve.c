@@ -218,6 +218,10 @@ static void names_are_split_and_errors_say_where(void **state)
     assert_string_equal(n.list[1], "b\xC3\xA9");
     assert_null(n.list[2]);
     model_names_free(&n);
+    assert_true(model_names_read(&n, "a,b,a,,b,a", "x.gguf", &e)); /* each once */
+    assert_string_equal(n.list[1], "b");
+    assert_null(n.list[2]);
+    model_names_free(&n);
     assert_false(model_names_read(&n, "a,b\xff", "x.gguf", &e));
     assert_contains(e.msg, "--served-model-name: expected UTF-8, byte 3 is not");
 }

@@ -160,13 +160,20 @@ static void a_switch_has_a_no_form(void **state)
 
 static void bad_values_name_the_flag_and_what_would_be_right(void **state)
 {
-    REFUSED("--port 99999: expected 1 to 65535", "m", "--port", "99999");
-    REFUSED("--port 80x: expected 1 to 65535", "m", "--port", "80x");
+    REFUSED("--port 99999: expected a whole number from 1 to 65535", "m", "--port", "99999");
+    REFUSED("--port 80x: expected a whole number from 1 to 65535", "m", "--port", "80x");
+    REFUSED("--target-itl-ms 1.5: expected a whole number from 0 to 3600000", "m",
+            "--target-itl-ms", "1.5");
     REFUSED("--port  80: expected", "m", "--port", " 80");
     REFUSED("--port: expected a value", "m", "--port");
     REFUSED("--activation-bits 12: expected one of auto|8|16", "m", "--activation-bits", "12");
     REFUSED("--kv-cache-dtype int3: expected one of auto|f16", "m", "--kv-cache-dtype", "int3");
     REFUSED("--kv-cache-memory 2Gb: expected a size", "m", "--kv-cache-memory", "2Gb");
+    REFUSED("--kv-cache-memory 0GiB: expected more than 0; leave it out for the default", "m",
+            "--kv-cache-memory", "0GiB");
+    REFUSED("--prefix-cache-memory 0: expected more than 0; --no-enable-prefix-caching keeps none",
+            "m", "--prefix-cache-memory", "0");
+    REFUSED("--prefix-cache-memory 0Gb: expected a size", "m", "--prefix-cache-memory", "0Gb");
     REFUSED("--block-size 24: expected a multiple of 16", "m", "--block-size", "24");
     REFUSED("unknown flag --prot", "m", "--prot", "80");
     REFUSED("unknown flag -p", "m", "-p");
@@ -194,12 +201,15 @@ static void config_files_are_checked_like_flags(void **state)
     static const struct {
         const char *text, *error;
     } cases[] = {
-        {"{\"port\": 0}", "\"port\": expected 1 to 65535"},
+        {"{\"port\": 0}", "\"port\": expected a whole number from 1 to 65535"},
         {"{\"prot\": 80}", "unknown setting \"prot\""},
         {"{\"port\": [80]}", "\"port\": expected a string, a number"},
         {"[1]", "expected a JSON object"},
         {"{\"port\": 80", "line 1"},
         {"{\"port\": 80, \"port\": 81}", "duplicate"},
+        {"{\"max-num-seqs\": 8, \"max_num_seqs\": 9}", "\"max-num-seqs\" is given twice"},
+        {"{\"max_num_seqs\": null, \"max-num-seqs\": 9}", "\"max-num-seqs\" is given twice"},
+        {"{\"prefix-cache-memory\": 0}", "--no-enable-prefix-caching keeps none"},
         {"{\"config\": \"x\"}", "\"config\": a file of settings cannot name another"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

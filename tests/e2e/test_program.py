@@ -46,7 +46,7 @@ def test_output_that_does_not_arrive_is_a_failure(args):
 
 
 @pytest.mark.parametrize("flags, message", [
-    (("--port", "99999"), "--port 99999: expected 1 to 65535"),
+    (("--port", "99999"), "--port 99999: expected a whole number from 1 to 65535"),
     (("--host", "0.0.0.0"), "--allow-unauthenticated"),
     (("--prot", "1"), "unknown flag --prot"),
     (("--kv-cache-dtype", "int3"), "--kv-cache-dtype int3: expected one of auto|f16|bf16|f32|int8"),
@@ -174,6 +174,21 @@ def test_a_command_says_in_a_line_what_it_lacks_and_helps(command):
 def test_bench_refuses_what_the_model_cannot_do(flags, message):
     r = run("bench", SMALL, "--prompt", "8", *flags)
     assert r.returncode in (1, 2) and message in r.stderr and "--max-model-len" not in r.stderr
+
+
+def test_bench_tells_before_it_measures_what_cannot_be_and_gives_the_cause_alone():
+    n = len(os.sched_getaffinity(0))
+    r = run("bench", SMALL, "--prompt", "8", "--threads", f"1,{n + 1}", "--pin-threads")
+    assert r.returncode == 2 and r.stdout == ""
+    assert r.stderr.startswith(f"tokend bench: --threads {n + 1} cannot be pinned: the process may use {n} processor"), r.stderr
+    r = run("bench", SMALL, "--prompt", "8", env={**os.environ, "TOKEND_ISA": "sse9"})
+    assert r.returncode == 1 and r.stderr.startswith("tokend bench: TOKEND_ISA=sse9: this machine and build have"), r.stderr
+
+
+def test_tokenize_passes_blank_lines_over_and_answers_all_others():
+    r = run("tokenize", SMALL, input='{"text": "a"}\n\n \t\r\n{"text": "b"}\n\nno\n')
+    assert [next(iter(json.loads(line))) for line in r.stdout.splitlines()] == ["ids", "ids", "error"]
+    assert r.returncode == 1 and "Blank lines are passed" in run("tokenize", "--help").stdout
 
 
 def test_bench_prints_one_json_line_a_sample():
