@@ -333,6 +333,9 @@ static bool sample(struct bench *b, const struct bench_scenario *s, double *spee
     if (!ids)
         return err_set(e, ERR_MEMORY, "no memory for %d prompts", s->batch);
     const int fill = b->shared_depth ? 1 : s->batch;
+    /* What earlier samples left is of no use to these prompts; without it they take memory that
+     * was used before. */
+    engine_reset_prefix_cache(b->engine);
     bool ok = s->depth == 0 || run_batch(b, ids, total, s->depth, 0, q, fill, e);
     free_all(b, q, s->batch);
     ok = ok && run_batch(b, ids, total, total, 1 + s->generate, q, s->batch, e);

@@ -152,8 +152,10 @@ static void load_queries(const struct cpu_backend *b, const struct pass *p, int 
 {
     const struct activation *from = p->r->attention.q;
     const float *x = from->f + (size_t)row * from->stride + head * b->kv.head_dim;
-    for (int i = 0; i < n * b->kv.head_dim; i++)
-        q[i] = x[i] * p->score.scale;
+    const float scale = p->score.scale;
+    const int width = n * b->kv.head_dim;
+    for (int i = 0; i < width; i++)
+        q[i] = x[i] * scale;
 }
 
 /* --- tiles --- */

@@ -458,6 +458,9 @@ INL void many(const enum dtype t, const uint8_t *w, int n_blocks, const struct c
         load_head(t, w, c, &h);
         for (int part = 0; part < panel_parts(t); part++) {
             const uint8_t *from = w + part * panel_part_bytes(t);
+            const int bytes = panel_parts(t) > 1 ? panel_part_bytes(t) : panel_block_bytes(t);
+            for (int i = 0; i < bytes; i += 64)
+                __builtin_prefetch(from + PREFETCH + i, 0, 2);
             size_t at = (size_t)(b * panel_parts(t) + part) * x->qstride + t0;
             vub u[8 * GROUPS];
             struct scales s;

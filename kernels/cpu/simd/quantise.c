@@ -4,9 +4,14 @@
  * first leaves, rounded likewise. */
 #include "table.h"
 
+struct halves {
+    int16_t of[2];
+};
+
 /* Eight bits of each value and the sum of each half */
-INL void round_block(int8_t *q, int16_t *sums, const float *x, float inverse)
+INL struct halves round_block(int8_t *q, const float *x, float inverse)
 {
+    struct halves sums;
 #if LANES == 16
     const __m128i low = _mm512_cvtepi32_epi8((__m512i)vf_round(vf_load(x) * inverse));
     const __m128i high = _mm512_cvtepi32_epi8((__m512i)vf_round(vf_load(x + 16) * inverse));
@@ -15,8 +20,8 @@ INL void round_block(int8_t *q, int16_t *sums, const float *x, float inverse)
     /* q + 128, eight and eight added */
     __m256i eight = _mm256_sad_epu8(_mm256_xor_si256(p, _mm256_set1_epi8(-128)), (__m256i){0});
     eight = _mm256_add_epi32(eight, _mm256_shuffle_epi32(eight, 0x4e));
-    sums[0] = (int16_t)(_mm256_extract_epi32(eight, 0) - 16 * 128);
-    sums[1] = (int16_t)(_mm256_extract_epi32(eight, 4) - 16 * 128);
+    sums.of[0] = (int16_t)(_mm256_extract_epi32(eight, 0) - 16 * 128);
+    sums.of[1] = (int16_t)(_mm256_extract_epi32(eight, 4) - 16 * 128);
 #elif LANES == 8
     vi r[4];
     for (int i = 0; i < 4; i++)
@@ -26,8 +31,8 @@ INL void round_block(int8_t *q, int16_t *sums, const float *x, float inverse)
     p = _mm256_permutevar8x32_epi32(p, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
     _mm256_storeu_si256((__m256i *)q, p);
     vi four = add_pairs((vh)_mm256_maddubs_epi16(_mm256_set1_epi8(1), p));
-    sums[0] = (int16_t)((four[0] + four[1]) + (four[2] + four[3]));
-    sums[1] = (int16_t)((four[4] + four[5]) + (four[6] + four[7]));
+    sums.of[0] = (int16_t)((four[0] + four[1]) + (four[2] + four[3]));
+    sums.of[1] = (int16_t)((four[4] + four[5]) + (four[6] + four[7]));
 #else
     for (int half = 0; half < 2; half++) {
         int sum = 0;
@@ -36,9 +41,10 @@ INL void round_block(int8_t *q, int16_t *sums, const float *x, float inverse)
             for (int j = 0; j < LANES; j++)
                 sum += q[i + j] = (int8_t)r[j];
         }
-        sums[half] = (int16_t)sum;
+        sums.of[half] = (int16_t)sum;
     }
 #endif
+    return sums;
 }
 
 INL void encode(const struct activation *a, size_t at, const float *x)
@@ -49,10 +55,11 @@ INL void encode(const struct activation *a, size_t at, const float *x)
     } most = {largest_magnitude(x, QBLOCK)};
     /* Below this 127 / max overflows, and the products are lost in any sum: nought. */
     bool nought = most.value < 1e-30f;
-    int16_t *sums = a->sums + 2 * at;
-    round_block(a->q + at * QBLOCK, sums, x, nought ? 0 : 127 / most.value);
-    a->d[at] = nought ? 0 : most.value / 127;
-    a->s[at] = a->d[at] * (float)(sums[0] + sums[1]);
+    const float d = nought ? 0 : most.value / 127;
+    struct halves sums = round_block(a->q + at * QBLOCK, x, nought ? 0 : 127 / most.value);
+    memcpy(a->sums + 2 * at, sums.of, sizeof sums.of);
+    a->d[at] = d;
+    a->s[at] = d * (float)(sums.of[0] + sums.of[1]);
 }
 
 /* What block `at` leaves of x */
