@@ -77,9 +77,9 @@ static const struct setting table[] = {
      "float32: quantised matrices become float32 while loading, activations too: exact, and four "
      "to eight times as large"},
     {"activation-bits", CHOICE, AT(activation_bits), 0, 0, "auto", "auto|8|16", NULL,
-     "bits of the activations that quantised matrices are multiplied with; 16 is far more exact "
-     "and "
-     "takes up to twice the time; auto: 16 for models with experts, else 8"},
+     "bits of the activations that quantised matrices are multiplied with; BF16 matrices take "
+     "them as bf16 with 8, as float32 with 16; 16 is far more exact and takes up to twice the "
+     "time; auto: 16 for models with experts, else 8"},
     {"quantization", CHOICE, AT(quantization), 0, 0, "none",
      "none|q8_0|q6_k|q5_k|q5_1|q5_0|q4_k|q4_1|q4_0", NULL,
      "quantise the float matrices of the model while loading: smaller and faster; the fewer bits, "

@@ -62,7 +62,7 @@ static bool open_backend(struct engine *e, const struct model_file *file, int ma
     e->max_logits = c->max_num_seqs;
     e->info.activation_bits = c->activation_bits;
     if (c->activation_bits == 0)
-        e->info.activation_bits = e->info.spec.n_experts > 0 ? 16 : 8;
+        e->info.activation_bits = e->info.spec.n_experts > 0 || c->widen ? 16 : 8;
     char *cache = NULL;
     if (c->repack_cache && model_file_path(file) &&
         !(cache = repack_cache_path(c->repack_cache, model_file_path(file), err)))

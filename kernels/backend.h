@@ -39,7 +39,8 @@ struct backend_config {
     size_t attention_partials; /* CPU: bytes for partial results of attention; 0: 32 MiB. More is
                                   taken where one row needs more, less where all need less */
     bool fine_activations; /* what quantised weights read has 16 bits a value instead of 8 (CPU: two
-                              int8 planes): twice the multiplications, a 250th of the rounding */
+                              int8 planes): twice the multiplications, a 250th of the rounding;
+                              and what BF16 weights read is not rounded to bf16 (CPU) */
     bool pin_threads;      /* CPU: each to a processor of its own, different cores first */
     /* CPU: the file in which packed weights are kept for the next open; NULL: in none. `model` is a
      * number that another model's files, or these after a change, do not have. */

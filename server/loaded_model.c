@@ -214,11 +214,11 @@ void loaded_model_log(const struct loaded_model *m)
              spec->name, spec->architecture, (double)spec->n_params / 1e6, spec->n_layers,
              spec->n_embd, spec->n_heads, spec->n_kv_heads, spec->n_vocab, info->backend);
     log_info("memory: weights %s (mostly %s), KV pages %s (%s a token, %s), activations %s (%d "
-             "bits where weights are quantised)",
+             "bits where weights are quantised, %s where they are BF16)",
              format_bytes(info->weight_bytes, a), dtype_info(info->weight_dtype)->name,
              format_bytes(info->kv_bytes, b), format_bytes(info->kv_bytes_per_token, c),
              dtype_info(info->kv_dtype)->name, format_bytes(info->activation_bytes, d),
-             info->activation_bits);
+             info->activation_bits, info->activation_bits == 16 ? "float32" : "bf16");
     log_info("fits: %lld tokens in %d pages of %d: %.1f sequences of %d tokens, "
              "or %d at once (--max-num-seqs) of %lld",
              tokens, info->n_pages, info->block_size, (double)tokens / info->max_model_len,

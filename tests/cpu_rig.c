@@ -8,8 +8,8 @@
 #include "test.h"
 
 static const char *const isas[] = {"generic", "avx2",    "avxvnni", "avx512",
-                                   "vnni256", "vnni",    "amx",     "amx_emulated",
-                                   "neon",    "dotprod", "i8mm"};
+                                   "vnni256", "vnni",    "bf16",    "amx",
+                                   "amx_emulated", "neon", "dotprod", "i8mm"};
 
 void for_each_isa(void (*test)(const char *isa))
 {

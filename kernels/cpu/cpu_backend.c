@@ -201,6 +201,7 @@ struct activation *step_rows_new(struct cpu_backend *b, int width, int max_rows,
         .stride = ((width + PANEL - 1) / PANEL | 1) * PANEL,
         .max_rows = max_rows,
         .quantised = quantised,
+        .exact = b->config.fine_activations,
         .planes = quantised && b->config.fine_activations ? MAX_PLANES : 1,
     };
     bool ok = quantised ? take_quantised(b, a, e)

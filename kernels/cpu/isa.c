@@ -17,6 +17,9 @@ extern const struct kernels kernels_generic;
 #ifdef HAVE_AVX2
 extern const struct kernels kernels_avx2, kernels_avx512, kernels_vnni;
 #endif
+#ifdef HAVE_BF16
+extern const struct kernels kernels_bf16;
+#endif
 #ifdef HAVE_NEON
 extern const struct kernels kernels_neon, kernels_dotprod, kernels_i8mm;
 #endif
@@ -53,6 +56,14 @@ static bool has_avx512(void)
 static bool has_vnni(void)
 {
     return has_avx512() && __builtin_cpu_supports("avx512vnni");
+}
+#endif
+
+#ifdef HAVE_BF16
+static bool has_bf16(void)
+{
+    unsigned a, b, c, d;
+    return has_vnni() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
 }
 #endif
 
@@ -104,6 +115,9 @@ static const struct {
 } sets[] = {
 #ifdef HAVE_AMX
     {&kernels_amx, has_amx},
+#endif
+#ifdef HAVE_BF16
+    {&kernels_bf16, has_bf16},
 #endif
 #ifdef HAVE_AVX2
     {&kernels_vnni, has_vnni},

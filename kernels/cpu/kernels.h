@@ -13,8 +13,9 @@
 
 /* The rows that a linear reads: of the two forms the one that its weight wants. */
 struct rows_view {
-    const float *f; /* [n][stride] */
+    const float *f; /* [n][stride], a row readable up to a multiple of 16 */
     int stride;
+    bool exact;          /* BF16 weights are multiplied with f as it is, not rounded to bf16 */
     const int8_t *q;     /* [cols/32][qstride][32] */
     const float *d, *s;  /* [cols/32][qstride] */
     const int16_t *sums; /* [cols/32][qstride][2] */

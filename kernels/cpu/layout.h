@@ -57,6 +57,7 @@ struct activation {
                           a tile do not fall on one another in the L1 cache */
     int max_rows;
     bool logit_rows, quantised;
+    bool exact;    /* BF16 weights are multiplied with f as it is: where activations are fine */
     int planes;    /* int8 rows of a row: 2 where fine, else 1 */
     float *f;      /* [max_rows][stride], NULL if quantised */
     int8_t *q;     /* [width/32][qstride(n * planes)][32] for the n rows of the step */

@@ -151,8 +151,15 @@ struct activation *step_rows_new(struct cpu_backend *b, int width, int max_rows,
 /* The n rows in x, as a linear reads them */
 static inline struct rows_view step_view(const struct activation *x, int n)
 {
-    return (struct rows_view){
-        x->f, x->stride, x->q, x->d, x->s, x->sums, activation_qstride(x, n), x->planes};
+    return (struct rows_view){.f = x->f,
+                              .stride = x->stride,
+                              .exact = x->exact,
+                              .q = x->q,
+                              .d = x->d,
+                              .s = x->s,
+                              .sums = x->sums,
+                              .qstride = activation_qstride(x, n),
+                              .planes = x->planes};
 }
 
 /* y = panels [p0, p1) of w times rows [t0, t0 + n) of x, n <= step_tile: LINEAR_STRIDE from row to

@@ -5,7 +5,8 @@ import struct
 
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 STRING, ARRAY = 8, 9
-FLOAT_TYPES = {0, 1, 30}  # F32, F16, BF16
+BF16 = 30
+FLOAT_TYPES = {0, 1, BF16}  # F32, F16
 
 
 class Header:
@@ -82,7 +83,7 @@ class Cost:
         self.attention_ops = 2 * self.layers * heads * (k_dim + v_dim)  # a pair of tokens'
         used = (get("expert_used_count") or 1) / (get("expert_count") or 1)
         head = "output.weight" if "output.weight" in h.tensors else "token_embd.weight"
-        self.weight_bytes = self.layer_ops = self.head_ops = float_bytes = 0
+        self.weight_bytes = self.layer_ops = self.head_ops = float_bytes = bf16_bytes = 0
         for name, (shape, kind, size) in h.tensors.items():
             elements = 1
             for n in shape:
@@ -92,11 +93,13 @@ class Cost:
                 continue
             self.weight_bytes += size * share
             float_bytes += size * share if kind in FLOAT_TYPES else 0
+            bf16_bytes += size * share if kind == BF16 else 0
             if name == head:
                 self.head_ops = 2 * elements
             elif len(shape) > 1:
                 self.layer_ops += 2 * elements * share
         self.is_float = float_bytes > self.weight_bytes / 2
+        self.is_bf16 = bf16_bytes > self.weight_bytes / 2
         self.name = h.metadata.get("general.name", "")
 
     def decode_bytes(self, depth):

@@ -49,7 +49,7 @@ def version(program):
 
 
 def best_limit(measured, what):
-    """The highest limit of a kind ("read", "fma", "int8"), or None."""
+    """The highest limit of a kind ("read", "fma", "bf16", "int8"), or None."""
     found = [m for m in measured if m["what"] == what]
     return max(found, key=lambda m: m["best"]) if found else None
 

@@ -21,7 +21,7 @@ prefix   chats with one system prompt of about 1,500 tokens, cold and warm
 memory   resident memory and threads of the servers in stream and prefix, and after
 
 The share of a limit is that of the memory's read bandwidth (decode: weights and f16 KV read once a
-token) or of the int8 or FMA peak (prefill), both measured in the run by tests/bench/limits.c.
+token) or of the int8, bf16 or FMA peak (prefill), both measured in the run by tests/bench/limits.c.
 Python's standard library is all it needs. Exit status 1: something failed; the rest was measured.
 """
 import argparse
@@ -156,7 +156,10 @@ def limited_by(run, what, work):
 def prefill_limit(run, n):
     if not run.cost:
         return None
-    return limited_by(run, "fma" if run.cost.is_float else "int8", run.cost.prefill_ops(n) / n)
+    ops = run.cost.prefill_ops(n) / n
+    if run.cost.is_bf16 and machine.best_limit(run.about["limits"], "bf16"):
+        return limited_by(run, "bf16", ops)
+    return limited_by(run, "fma" if run.cost.is_float else "int8", ops)
 
 
 def prefill(run):

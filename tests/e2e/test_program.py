@@ -86,7 +86,7 @@ def test_start_prints_the_model_the_memory_budget_and_what_fits():
     assert re.search(r"served as \"[^\"]+\"", log)
     assert re.search(r"model: .* 30 layers", log)
     assert re.search(r"memory: weights 9\d\.\d MiB \(mostly Q4_1\), KV pages 6[34]\.\d MiB \(22\.5 KiB a token, F16\), "
-                     r"activations \d+\.\d MiB \(8 bits where weights are quantised\)", log)
+                     r"activations \d+\.\d MiB \(8 bits where weights are quantised, bf16 where they are BF16\)", log)
     assert re.search(r"fits: \d+ tokens in \d+ pages of 16", log)
     assert re.search(r"context: \d+ tokens, what the KV cache holds; the model allows 8192", log)
 

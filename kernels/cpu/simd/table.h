@@ -20,6 +20,9 @@ linear_panel_fn ISA_FN(linear_q8_0), ISA_FN(linear_q4_1), ISA_FN(linear_q4_0), I
 /* Panels [p0, p1) of F32, F16 or BF16 */
 void ISA_FN(linear_float)(const struct weight *w, const struct rows_view *x, int t0, int n, int p0,
                           int p1, float *y, int ldy);
+/* Panels of BF16 times n rounded rows at x */
+void ISA_FN(linear_bf16)(const struct weight *w, const float *x, int ldx, int n, int p0, int p1,
+                         float *y, int ldy);
 void ISA_FN(act)(enum act_fn, float *x, int n);
 void ISA_FN(act_mul)(enum act_fn, float *gate, const float *up, int n);
 void ISA_FN(soft_cap)(float *x, int n, float cap);
