@@ -1,10 +1,17 @@
+#include <errno.h>
 #include <limits.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -262,6 +269,59 @@ static void shares_cover_all_units(void **state)
     team_free(t);
 }
 
+/* From now on this process may not say where its threads run. */
+static bool forbid_affinities(void)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_sched_setaffinity, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog program = {sizeof code / sizeof *code, code};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+static void nothing(void *arg, int member)
+{
+}
+
+static void run_where_nobody_can_be_pinned(int error_output)
+{
+    struct err e;
+    struct team *t = team_new(1, true, &e);
+    if (!t || dup2(error_output, 2) < 0)
+        _exit(1);
+    if (!forbid_affinities())
+        _exit(2);
+    for (int i = 0; i < 3; i++)
+        team_run(t, nothing, NULL);
+    _exit(0);
+}
+
+static void a_caller_that_cannot_be_pinned_is_told_of_once(void **state)
+{
+    int ends[2], status;
+    char said[512];
+    assert_int_equal(pipe(ends), 0);
+    const pid_t pid = fork();
+    if (pid == 0)
+        run_where_nobody_can_be_pinned(ends[1]);
+    close(ends[1]);
+    waitpid(pid, &status, 0);
+    const ssize_t n = read(ends[0], said, sizeof said - 1);
+    close(ends[0]);
+    if (WEXITSTATUS(status) == 2)
+        skip(); /* the sandbox of the test allows no filter */
+    said[n > 0 ? n : 0] = 0;
+    assert_int_equal(status, 0);
+    const char *first = strstr(said, "cannot pin thread 1 to processor ");
+    assert_non_null(first);
+    assert_contains(first, ": Operation not permitted");
+    assert_null(strstr(first + 1, "cannot pin"));
+}
+
 /* One that moves as soon as it may and is late some time after. */
 static int64_t rest_after(struct team_rest *r, int64_t *now, int moves, int64_t late_after)
 {
@@ -325,6 +385,7 @@ int main(void)
         cmocka_unit_test(a_member_alone_takes_its_units_in_order),
         cmocka_unit_test(shares_cover_all_units),
         cmocka_unit_test(members_that_move_in_vain_rest_ever_longer_up_to_a_bound),
+        cmocka_unit_test(a_caller_that_cannot_be_pinned_is_told_of_once),
         cmocka_unit_test(one_member_moves_at_a_time_and_no_rest_is_shortened),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
