@@ -5,7 +5,7 @@
  * equal is refused by name. Immutable after opening; each caller brings its own scratch.
  *
  * A file's pattern may need more time than anybody has: what all looks with one scratch cost is
- * limited, in processor time, to a quarter of a second and 4 µs for each byte of the texts (those
+ * limited, in processor time, to a quarter of a second and 10 µs for each byte of the texts (those
  * that a look begins at 0 of), ten seconds at most. Between two looks at the clock lie a few places where a match may
  * start, each with a limit of PCRE2's own. (Our own patterns cost linear time and have no limit.)
  */

@@ -157,7 +157,7 @@ static void a_short_text_has_little_time_and_a_long_one_more(void **state)
     static const struct {
         size_t n;
         double least, most;
-    } cases[] = {{100, 0.2, 0.6}, {100000, 0.5, 1.1}};
+    } cases[] = {{100, 0.2, 0.6}, {100000, 1.0, 1.8}};
     char *text = malloc(100000);
     memset(text, 'a', 100000);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
