@@ -7,6 +7,8 @@
 #include <string.h>
 #include <strings.h>
 
+enum { MOST_COUNTED = 64 };
+
 /* Nobody looks at them. */
 enum { MAX_TRAILERS = 16, MAX_TRAILER_BYTES = 1 << 10 };
 
@@ -360,15 +362,17 @@ static void judge_unread(const struct http_conn *c, struct http_verdict *v)
 
 /* libmicrohttpd does not say which connection it means: it is one whose headers it has not given
  * us. One that it is answering must not be asked for headers: their memory is used anew. (One that
- * it has closed is not in the list any more.) */
+ * it has closed is not in the list any more.) It may log often while many headers are under way: of
+ * those that are not complete only the newest are counted. */
 void http_refuse_unread(struct http_server *s)
 {
     struct list_node *next;
-    for (struct list_node *n = list_first(&s->in_headers); n; n = next) {
+    int left = MOST_COUNTED;
+    for (struct list_node *n = list_last(&s->in_headers); n; n = next) {
         struct http_conn *c = list_entry(n, struct http_conn, in_headers);
         struct http_verdict v = {0};
-        next = list_next(&s->in_headers, n);
-        if (!c->dead && !http_conn_answered_by_mhd(c))
+        next = list_prev(&s->in_headers, n);
+        if (!c->dead && !http_conn_answered_by_mhd(c) && (headers_size(c->mhd) || left-- > 0))
             judge_unread(c, &v);
         if (!v.status)
             continue;
