@@ -97,6 +97,25 @@ static float pairs_in_order(const struct product *p, int r, int t)
     return acc;
 }
 
+/* By tile registers: of 32 k the even ones and the odd ones by themselves */
+static float registers_in_order(const struct product *p, int r, int t)
+{
+    const float *x = p->values + t * p->x.stride;
+    const uint16_t *w = p->weights + (size_t)r * (size_t)p->cols;
+    float acc = 0;
+    for (int k = 0; k < p->cols; k += 32) {
+        float part[2] = {0, 0};
+        for (int i = k; i < k + 32; i++) {
+            const bool there = i < p->cols;
+            const float a = there ? flushed(bf16_to_f32(w[i])) : 0,
+                        b = there ? bf16_to_f32(f32_to_bf16(flushed(x[i]))) : 0;
+            part[i % 2] = flushed(fmaf(a, b, part[i % 2]));
+        }
+        acc = flushed(acc + flushed(part[0] + part[1]));
+    }
+    return acc;
+}
+
 static bool same(float a, float b)
 {
     return memcmp(&a, &b, sizeof a) == 0 || (isnan(a) && isnan(b));
@@ -119,17 +138,22 @@ static void check_rows(const struct kernels *k, const struct product *p, int t0,
 static void check(const struct product *p, bool fused)
 {
     static const int ns[] = {1, 2, 3, 5, 8, 9, 16, 17, 47, MAX_N};
-    float *want = malloc((size_t)MAX_N * (size_t)p->rows * sizeof *want);
+    float *want = malloc((size_t)MAX_N * (size_t)p->rows * sizeof *want), *by_amx;
     const struct kernels *k;
     bool usable;
+    by_amx = malloc((size_t)MAX_N * (size_t)p->rows * sizeof *want);
     for (int t = 0; t < MAX_N; t++)
-        for (int r = 0; r < p->rows; r++)
+        for (int r = 0; r < p->rows; r++) {
             want[t * p->rows + r] = pairs_in_order(p, r, t);
+            by_amx[t * p->rows + r] = registers_in_order(p, r, t);
+        }
     for (int i = 0; (k = kernels_compiled(i, &usable)); i++)
         for (size_t j = 0; usable && j < sizeof ns / sizeof *ns; j++)
             if (!fused || strcmp(k->name, "generic") != 0)
-                check_rows(k, p, MAX_N - ns[j], ns[j], want);
+                check_rows(k, p, MAX_N - ns[j], ns[j],
+                           strncmp(k->name, "amx", 3) == 0 ? by_amx : want);
     free(want);
+    free(by_amx);
 }
 
 static void check_shapes(make_fn *make, bool fused)

@@ -20,8 +20,9 @@ static const struct kernels *set_of(const char *name, bool *usable)
     return NULL;
 }
 
-/* MAX_N random rows in int8 blocks */
+/* MAX_N random rows in int8 blocks, and as they are */
 struct rows {
+    float *values; /* [MAX_N][COLS] */
     struct activation a;
     struct rows_view view;
 };
@@ -39,24 +40,32 @@ static struct rows rows_new(const struct kernels *k, uint64_t *seed)
     const size_t blocks = (size_t)(COLS / QBLOCK * stride);
     struct rows r = {.a = {.width = COLS, .max_rows = MAX_N, .quantised = true, .planes = 1}};
     struct ref_matrix x = ref_matrix_new(DTYPE_F32, MAX_N, COLS, 2, seed);
-    float row[COLS];
+    r.values = zeros(MAX_N * COLS * sizeof *r.values);
     r.a.q = zeros(blocks * QBLOCK);
     r.a.d = zeros(blocks * sizeof(float));
     r.a.s = zeros(blocks * sizeof(float));
     r.a.sums = zeros(blocks * 2 * sizeof(int16_t));
     for (int i = 0; i < MAX_N; i++) {
+        float *row = r.values + (size_t)i * COLS;
         for (int c = 0; c < COLS; c++)
             row[c] = (float)x.values[i * COLS + c];
         k->quantise(&r.a, stride, i, 0, row, COLS / QBLOCK);
     }
     ref_matrix_free(&x);
-    r.view = (struct rows_view){
-        .q = r.a.q, .d = r.a.d, .s = r.a.s, .sums = r.a.sums, .qstride = stride, .planes = 1};
+    r.view = (struct rows_view){.f = r.values,
+                                .stride = COLS,
+                                .q = r.a.q,
+                                .d = r.a.d,
+                                .s = r.a.s,
+                                .sums = r.a.sums,
+                                .qstride = stride,
+                                .planes = 1};
     return r;
 }
 
 static void rows_free(struct rows *r)
 {
+    free(r->values);
     free(r->a.q);
     free(r->a.d);
     free(r->a.s);
@@ -80,8 +89,8 @@ static void agree(const struct kernels *k, const struct kernels *like, const str
     }
 }
 
-/* `name` on a machine that has all that `like` has, with `most` rows */
-static void check(const char *name, const char *like, int most)
+/* `name` on a machine that has all that `like` has, with `most` rows; quantised types, or BF16 */
+static void check(const char *name, const char *like, int most, bool bf16)
 {
     bool can, native;
     const struct kernels *want = set_of(like, &can), *k = set_of(name, &native);
@@ -94,9 +103,9 @@ static void check(const char *name, const char *like, int most)
     struct rows x = rows_new(want, &seed);
     x86_trap_begin();
     for (enum dtype t = 0; t < DTYPE_COUNT; t++) {
-        if (!dtype_is_quantised(t))
+        if (bf16 ? t != DTYPE_BF16 : !dtype_is_quantised(t))
             continue;
-        struct ref_matrix m = ref_matrix_new(t, ROWS, COLS, 1, &seed);
+        struct ref_matrix m = ref_matrix_new(t, ROWS, bf16 ? COLS - 5 : COLS, 1, &seed);
         agree(k, want, rig_weight(b, &m), &x.view, most, dtype_info(t)->name);
         ref_matrix_free(&m);
     }
@@ -110,12 +119,23 @@ static void check(const char *name, const char *like, int most)
 
 static void the_code_of_avxvnni_has_the_bits_of_avx2(void **state)
 {
-    check("avxvnni", "avx2", 12);
+    check("avxvnni", "avx2", 12, false);
 }
 
 static void the_code_of_amx_has_the_bits_of_vnni(void **state)
 {
-    check("amx", "vnni", 48);
+    check("amx", "vnni", 48, false);
+}
+
+/* Which adds BF16 products in the order of tile registers, too (test_cpu_bf16.c) */
+static void the_code_of_amx_has_the_bits_of_its_emulation_with_bf16(void **state)
+{
+    bool rounds; /* with instructions that are not trapped */
+    if (!set_of("bf16", &rounds) || !rounds) {
+        print_message("SKIPPED amx: this machine or build lacks bf16\n");
+        skip();
+    }
+    check("amx", "amx_emulated", 48, true);
 }
 
 int main(void)
@@ -123,6 +143,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_code_of_avxvnni_has_the_bits_of_avx2),
         cmocka_unit_test(the_code_of_amx_has_the_bits_of_vnni),
+        cmocka_unit_test(the_code_of_amx_has_the_bits_of_its_emulation_with_bf16),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 #include <ucontext.h>
 
 #if defined(__x86_64__)
+#include <immintrin.h>
 
 /* As ldtilecfg reads it (Intel's manual, LDTILECFG) */
 struct tile_config {
@@ -161,15 +162,24 @@ static bool tile_move(const struct instruction *i)
     return true;
 }
 
-/* tdpbsud: the rows of rm are signed, those of the second unsigned */
-static bool tile_dot(const struct instruction *i)
+/* Of a product: reg += rm times the second */
+static bool fit(const struct instruction *i)
 {
     const uint8_t *rows = trap.shapes.rows;
     const uint16_t *bytes = trap.shapes.row_bytes;
     const int to = i->reg, a = i->rm, b = i->second;
     if (!has_shape(to) || !has_shape(a) || !has_shape(b) || to == a || to == b || a == b)
         return false;
-    if (rows[a] != rows[to] || bytes[b] != bytes[to] || bytes[a] != rows[b] * 4)
+    return rows[a] == rows[to] && bytes[b] == bytes[to] && bytes[a] == rows[b] * 4;
+}
+
+/* tdpbsud: the rows of rm are signed, those of the second unsigned */
+static bool tile_dot(const struct instruction *i)
+{
+    const uint8_t *rows = trap.shapes.rows;
+    const uint16_t *bytes = trap.shapes.row_bytes;
+    const int to = i->reg, a = i->rm, b = i->second;
+    if (!fit(i))
         return false;
     for (int m = 0; m < rows[to]; m++)
         for (int n = 0; n < bytes[to] / 4; n++) {
@@ -177,6 +187,35 @@ static bool tile_dot(const struct instruction *i)
             memcpy(&sum, &trap.tile[to][m][n * 4], 4);
             for (int k = 0; k < bytes[a]; k++)
                 sum += (int8_t)trap.tile[a][m][k] * trap.tile[b][k / 4][n * 4 + k % 4];
+            memcpy(&trap.tile[to][m][n * 4], &sum, 4);
+        }
+    return true;
+}
+
+static float bf16(const uint8_t *row, int k)
+{
+    float f = 0;
+    memcpy((uint8_t *)&f + 2, row + k * 2, 2);
+    return f;
+}
+
+/* tdpbf16ps: even and odd k by themselves, subnormal numbers being zeros. A product is exact where
+ * it is not subnormal itself, so that no fma is needed. */
+static bool tile_dot_bf16(const struct instruction *i)
+{
+    const uint8_t *rows = trap.shapes.rows;
+    const uint16_t *bytes = trap.shapes.row_bytes;
+    const int to = i->reg, a = i->rm, b = i->second;
+    if (!fit(i))
+        return false;
+    _mm_setcsr(_mm_getcsr() | 0x8040); /* the handler's own */
+    for (int m = 0; m < rows[to]; m++)
+        for (int n = 0; n < bytes[to] / 4; n++) {
+            float sum, part[2] = {0, 0};
+            memcpy(&sum, &trap.tile[to][m][n * 4], 4);
+            for (int k = 0; k < bytes[a] / 2; k++)
+                part[k % 2] += bf16(trap.tile[a][m], k) * bf16(trap.tile[b][k / 2], n * 2 + k % 2);
+            sum += part[0] + part[1];
             memcpy(&trap.tile[to][m][n * 4], &sum, 4);
         }
     return true;
@@ -194,6 +233,8 @@ static bool run(const ucontext_t *u, const struct instruction *i)
         return tile_move(i);
     if (i->opcode == 0x5e && i->prefix == 0xf3 && !i->memory)
         return tile_dot(i);
+    if (i->opcode == 0x5c && i->prefix == 0xf3 && !i->memory)
+        return tile_dot_bf16(i);
     if (i->opcode == 0x49 && i->prefix == 0xf2 && !i->memory && has_shape(i->reg)) {
         memset(trap.tile[i->reg], 0, sizeof *trap.tile);
         return true;

@@ -2,7 +2,7 @@
  * runs in tests: a handler of SIGILL does what the instruction would have done.
  *
  * What the sets use: vpdpbusd of 256 bits in its VEX form; ldtilecfg, tilerelease, tilezero,
- * tileloadd, tilestored and tdpbsud. Checked as by a processor: shapes, and that there are any. For
+ * tileloadd, tilestored, tdpbsud and tdpbf16ps. Checked as by a processor: shapes, and that there are any. For
  * one thread. On another machine than x86-64 nothing is ever trapped. */
 #ifndef TOKEND_X86_TRAP_H
 #define TOKEND_X86_TRAP_H

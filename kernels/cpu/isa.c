@@ -101,10 +101,10 @@ static bool may_use_tiles(void)
 
 static bool has_amx(void)
 {
-    enum { AMX_TILE_INT8 = 3 << 24 };
+    enum { AMX_BF16_TILE_INT8 = 13 << 22 };
     unsigned a, b, c, d;
-    return has_vnni() && __get_cpuid_count(7, 0, &a, &b, &c, &d) &&
-           (d & AMX_TILE_INT8) == AMX_TILE_INT8 && may_use_tiles();
+    return has_bf16() && __get_cpuid_count(7, 0, &a, &b, &c, &d) &&
+           (d & AMX_BF16_TILE_INT8) == AMX_BF16_TILE_INT8 && may_use_tiles();
 }
 #endif
 

@@ -1,10 +1,10 @@
-/* amx.h: AMX's tile registers, as the products of int8 use them.
+/* amx.h: AMX's tile registers, as the products of int8 and of bf16 use them.
  *
- * The eight registers, named by literals, have these shapes for products of k = 32 or 16:
+ * The eight registers, named by literals, have these shapes for k bytes of a row, 16, 32 or 64:
  *
- *   0…3   sums     [16 tokens][16] int32
- *   4, 5  rows     [16 tokens][k] int8
- *   6, 7  weights  [k / 4][16][4] uint8, lines of a panel (layout.h)
+ *   0…3   sums     [16 tokens][16] int32 or float32
+ *   4, 5  rows     [16 tokens][k] int8, or [k / 2] bf16
+ *   6, 7  weights  [k / 4][16][4] uint8, lines of a panel (layout.h), or [16][2] bf16
  *
  * and have them between amx_begin and amx_end only, which are the thread's own; isa.c has asked the
  * system for the registers. What vectors have stored reaches a register through the cache only.
@@ -23,7 +23,7 @@
 #endif
 #define AMX_TOKENS 16
 
-/* k of a multiplication for a type: what one scale is for */
+/* k of a multiplication for a quantised type: what one scale is for */
 INL int amx_k(enum dtype t)
 {
     return QBLOCK / panel_halves(t);
@@ -42,11 +42,13 @@ struct amx_shapes {
 
 INL void amx_begin(int k)
 {
+    static const struct amx_shapes of_64 = {
+        1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
     static const struct amx_shapes of_32 = {
         1, 0, {0}, {64, 64, 64, 64, 32, 32, 64, 64}, {16, 16, 16, 16, 16, 16, 8, 8}};
     static const struct amx_shapes of_16 = {
         1, 0, {0}, {64, 64, 64, 64, 16, 16, 64, 64}, {16, 16, 16, 16, 16, 16, 4, 4}};
-    _tile_loadconfig(k == 32 ? &of_32 : &of_16);
+    _tile_loadconfig(k == 64 ? &of_64 : k == 32 ? &of_32 : &of_16);
 }
 
 INL void amx_end(void)
@@ -68,11 +70,12 @@ INL void amx_end(void)
         _tile_loadd(to, from, stride);                                                             \
     } while (0)
 #define amx_dot(a, sums, rows, weights) _tile_dpbsud(sums, rows, weights)
+#define amx_dot_bf16(a, sums, rows, weights) _tile_dpbf16ps(sums, rows, weights)
 #define amx_store(a, sums, to) _tile_stored(sums, to, 64)
 #else
 struct amx {
     int k;
-    int8_t reg[8][1024];
+    int8_t reg[8][1024] __attribute__((aligned(64)));
 };
 
 INL void amx_begin(int k)
@@ -110,7 +113,24 @@ INL void amx_dot(struct amx *a, int sums, int rows, int weights)
     memcpy(a->reg[sums], sum, sizeof sum);
 }
 
-INL void amx_store(const struct amx *a, int sums, int32_t *to)
+/* sums[token][row] += the products of the even k and those of the odd ones, each added by
+ * themselves from zero on (Intel's manual, TDPBF16PS) */
+INL void amx_dot_bf16(struct amx *a, int sums, int rows, int weights)
+{
+    for (int t = 0; t < AMX_TOKENS; t++) {
+        float *sum = (float *)(void *)a->reg[sums] + t * 16;
+        vf even = vf_splat(0), odd = even;
+        for (int i = 0; i < 16; i++) {
+            const vu w = (vu)vf_load((float *)(void *)a->reg[weights] + i * 16);
+            const vu x = (vu)vf_splat(((float *)(void *)a->reg[rows])[t * 16 + i]);
+            even = vf_fma((vf)(w << 16), (vf)(x << 16), even);
+            odd = vf_fma((vf)(w & 0xffff0000), (vf)(x & 0xffff0000), odd);
+        }
+        vf_store(sum, vf_load(sum) + (even + odd));
+    }
+}
+
+INL void amx_store(const struct amx *a, int sums, void *to)
 {
     memcpy(to, a->reg[sums], sizeof *a->reg);
 }

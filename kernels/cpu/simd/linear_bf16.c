@@ -9,112 +9,46 @@
  * stays in L1, while the next one comes from memory to L2. With vdpbf16ps it is read as it lies,
  * because putting pairs side by side costs a tile nothing; the other sets convert it to float32
  * once for all tokens. */
-#include "linear_tile.h"
+#include "bf16_rows.h"
+#include "linear_bf16_amx.h"
 
-#define OF_A_PAIR (BF16_DOT ? 1 : 2)  /* 32-bit values of a rounded row; so lines of a panel */
-#define ROUNDED (9 * 16 * TOKEN_TILE) /* such values of all rows of a piece */
-#define PIECE (9 * 16)                /* lines of a panel's piece that many tokens read */
+#define PIECE (9 * 16) /* lines of a panel's piece that many tokens read */
 
+#if AMX
+/* The panels' pieces of nk at w; `next` is wanted after them. */
+static __attribute__((noinline)) void panels(const uint8_t *w, size_t panel_bytes, int n_panels,
+                                             int nk, const struct rounded *x, const uint8_t *next,
+                                             float *y, int ldy)
+{
+    float lines[PIECE * PANEL] __attribute__((aligned(64)));
+    for (int p = 0; p < n_panels; p++, w += panel_bytes, y += PANEL)
+        for (int k = 0; k < nk; k += 2 * PIECE) {
+            const int n = nk - k < 2 * PIECE ? nk - k : 2 * PIECE;
+            const uint8_t *at = w + (size_t)k * 2 * PANEL, *after = at + (size_t)n * 2 * PANEL;
+            if (k + n == nk)
+                after = p + 1 < n_panels ? w + panel_bytes : next;
+            for (int i = 0; i < n / 2; i++)
+                __builtin_prefetch(after + i * 64, 0, 2);
+            const int n_lines = amx_lines(at, n, lines);
+            amx_panel(lines, x->first && k == 0, x->x + k / 2, x->ld, n_lines, x->n, y, ldy);
+        }
+}
+#else
 TILE_OF(tile_f32, LINES_F32)
 TILE_OF(tile_pairs, LINES_BF16_PAIRS)
-
-#if BF16_DOT
-/* n values of x, up to 15 more being there; of an odd number the last one's pair has a zero. */
-static void round_row(const float *x, int n, float *to)
-{
-    for (int i = 0; i < n; i += 16)
-        *(half_any *)(to + i / 2) = (half_any)_mm512_cvtneps_pbh(vf_load(x + i));
-    if (n % 2)
-        memset((uint16_t *)(void *)to + n, 0, sizeof(uint16_t));
-}
-
-static unsigned flush_subnormals(void)
-{
-    return 0; /* the instruction does */
-}
-
-static void restore_subnormals(unsigned mode)
-{
-    (void)mode;
-}
-#else
-INL vf round_to_bf16(vf x)
-{
-    const vu u = (vu)x, top = (vu)vf_splat(0) + 0xffff0000u;
-    const vi nan = (u & 0x7fffffff) > 0x7f800000, subnormal = (u & 0x7f800000) == 0;
-    vf rounded = (vf)((u + 0x7fff + (u >> 16 & 1)) & top);
-    rounded = vf_select(nan, (vf)((u | 0x400000) & top), rounded);
-    return vf_select(subnormal, (vf)(u & 0x80000000), rounded);
-}
-
-INL vf swap_neighbours(vf v)
-{
-#if LANES == 16
-    return _mm512_permute_ps(v, 0xb1);
-#elif LANES == 8
-    return _mm256_permute_ps(v, 0xb1);
-#else
-    return (vf){v[1], v[0], v[3], v[2]};
-#endif
-}
-
-static void round_row(const float *x, int n, float *to)
-{
-    for (int i = 0; i < n; i += LANES)
-        vf_store(to + i, swap_neighbours(round_to_bf16(vf_load(x + i))));
-    if (n % 2)
-        to[n - 1] = 0;
-}
-
-/* The thread's floating-point mode as it was */
-static unsigned flush_subnormals(void)
-{
-#if defined(__x86_64__)
-    enum { FLUSH_TO_ZERO = 0x8000, SUBNORMALS_ARE_ZERO = 0x40 };
-    const unsigned mode = _mm_getcsr();
-    _mm_setcsr(mode | FLUSH_TO_ZERO | SUBNORMALS_ARE_ZERO);
-    return mode;
-#elif defined(__aarch64__)
-    uint64_t mode;
-    __asm__ volatile("mrs %0, fpcr" : "=r"(mode));
-    __asm__ volatile("msr fpcr, %0" : : "r"(mode | 1 << 24));
-    return (unsigned)mode;
-#else
-    return 0;
-#endif
-}
-
-static void restore_subnormals(unsigned mode)
-{
-#if defined(__x86_64__)
-    _mm_setcsr(mode);
-#elif defined(__aarch64__)
-    __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)mode));
-#else
-    (void)mode;
-#endif
-}
-#endif
-
-/* Rows that a piece of k of some panels is multiplied with */
-struct rounded {
-    const float *x; /* [n][ld] */
-    int n, ld;
-    bool first; /* of all pieces */
-};
 
 /* nk values, an even number, of k of a panel; `next` is wanted after them. */
 INL void panel(const uint8_t *w, int nk, const struct rounded *x, const uint8_t *next, float *y,
                int ldy)
 {
     enum { STEP = PIECE * 2 / OF_A_PAIR };
-    float buffer[BF16_DOT ? 1 : PIECE * PANEL] __attribute__((aligned(64)));
+    float buffer[BF16_PAIRS ? 1 : PIECE * PANEL] __attribute__((aligned(64)));
     for (int k = 0; k < nk || k == 0; k += STEP) {
         const int n = nk - k < STEP ? nk - k : STEP, n_lines = n / 2 * OF_A_PAIR;
         const void *lines = w + (size_t)k * 2 * PANEL;
         const uint8_t *after = k + n < nk ? w + (size_t)(k + n) * 2 * PANEL : next;
         tile_fn *tile_of = tile_pairs;
-        if (!BF16_DOT && x->n > TOKENS) {
+        if (!BF16_PAIRS && x->n > TOKENS) {
             for (int i = 0; i < n_lines; i++)
                 for (int g = 0; g < GROUPS; g++)
                     vf_store(buffer + i * PANEL + g * LANES,
@@ -153,16 +87,22 @@ static __attribute__((noinline)) void panels(const uint8_t *w, size_t panel_byte
         last_pair(w + p * panel_bytes, even, x, y + p * PANEL, ldy);
 }
 
+#endif
+
 void ISA_FN(linear_bf16)(const struct weight *w, const float *x, int ldx, int n, int p0, int p1,
                          float *y, int ldy)
 {
     float room[ROUNDED] __attribute__((aligned(64)));
     const uint8_t *first = w->data + p0 * w->panel_bytes, *end = w->data + p1 * w->panel_bytes;
-    const int cols = (int)w->cols;
+    const int cols = (int)w->cols, rows = AMX ? (n + AMX_TOKENS - 1) / AMX_TOKENS * AMX_TOKENS : n;
     /* An odd number of lines from row to row: they do not fall on one another in L1. */
-    struct rounded r = {.x = room, .n = n, .ld = ((ROUNDED / 16 / n - 1) | 1) * 16};
+    struct rounded r = {.x = room, .n = n, .ld = ((ROUNDED / 16 / rows - 1) | 1) * 16};
     const int step = r.ld * 2 / OF_A_PAIR;
     const unsigned mode = flush_subnormals();
+    memset(room + (size_t)n * r.ld, 0, (size_t)(rows - n) * r.ld * sizeof *room);
+#if AMX
+    amx_begin(64);
+#endif
     for (int k = 0; k < cols; k += step) {
         const int nk = cols - k < step ? cols - k : step;
         const uint8_t *at = first + (size_t)k * 2 * PANEL;
@@ -172,5 +112,8 @@ void ISA_FN(linear_bf16)(const struct weight *w, const float *x, int ldx, int n,
         panels(at, w->panel_bytes, p1 - p0, nk, &r,
                k + nk < cols ? at + (size_t)nk * 2 * PANEL : end, y, ldy);
     }
+#if AMX
+    amx_end();
+#endif
     restore_subnormals(mode);
 }

@@ -2,18 +2,19 @@
  * few tokens, kept in registers while the lines of a panel go by.
  *
  * A line is 16 rows' values of one k, to be multiplied with a float32 of each token; or, where the
- * set has an instruction for it (BF16_DOT), 16 pairs of bf16, with a pair of bf16 in 32 bits. A
+ * set has an instruction for it (BF16_PAIRS), 16 pairs of bf16, with a pair of bf16 in 32 bits. A
  * pair is added odd k first, each product rounded once with the sum, and subnormal numbers are
  * zeros: so does vdpbf16ps. The other sets have two lines a pair, in that order (linear_bf16.c). */
 #ifndef TOKEND_LINEAR_TILE_H
 #define TOKEND_LINEAR_TILE_H
 
+#include "amx.h"
 #include "table.h"
 
-#if defined(__AVX512BF16__) && LANES == 16
-#define BF16_DOT 1
+#if AMX || (defined(__AVX512BF16__) && LANES == 16) /* AMX_EMULATED, too */
+#define BF16_PAIRS 1
 #else
-#define BF16_DOT 0
+#define BF16_PAIRS 0
 #endif
 
 #if LANES == 16
@@ -36,10 +37,10 @@ enum lines {
 
 INL size_t line_bytes(const enum lines form)
 {
-    return form == LINES_F32 || (form == LINES_BF16_PAIRS && BF16_DOT) ? 64 : 32;
+    return form == LINES_F32 || (form == LINES_BF16_PAIRS && BF16_PAIRS) ? 64 : 32;
 }
 
-#if BF16_DOT
+#if BF16_PAIRS
 /* [2 k][16 rows] as [16 rows][2 k] */
 INL vf pairs_of(__m512i two)
 {
@@ -58,7 +59,7 @@ INL vf line_load(const void *w, int i, int g, const enum lines form)
         return f16_load((const uint16_t *)w + at);
     if (form == LINES_BF16)
         return bf16_load((const uint16_t *)w + at);
-#if BF16_DOT
+#if BF16_PAIRS
     if (form == LINES_BF16_PAIRS)
         return pairs_of(_mm512_loadu_si512((const uint8_t *)w + at * 4));
 #else
@@ -72,7 +73,7 @@ INL vf line_load(const void *w, int i, int g, const enum lines form)
  * from memory as it is multiplied; to repeat it in a register first takes a third more time. */
 INL vf line_add(vf acc, vf w, const float *x, const enum lines form)
 {
-#if BF16_DOT
+#if BF16_PAIRS
     if (form == LINES_BF16_PAIRS) {
         __asm__("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(w), "m"(*x));
         return acc;
