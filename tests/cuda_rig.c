@@ -1,8 +1,8 @@
 #include "cuda_rig.h"
 
 #include "dtype.h"
+#include "panel.h"
 #include "random.h"
-#include "reference.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 #include "test.h"
 
-enum { MAX_PIECES = 256 };
+enum { MAX_PIECES = 1024 };
 static struct {
     void *at;
     bool device;
@@ -93,6 +93,65 @@ void rig_free_all(void)
         else
             free(pieces[n_pieces].at);
     }
+}
+
+/* --- matrices and rows --- */
+
+static size_t value_bytes(enum dtype t)
+{
+    return t == DTYPE_F32 ? 4 : 2;
+}
+
+static int padded(int cols)
+{
+    return (cols + 31) / 32 * 32;
+}
+
+void *rig_float_rows(enum dtype t, const void *rows, int n, int n_taken, int cols)
+{
+    const size_t from = (size_t)cols * value_bytes(t), to = (size_t)padded(cols) * value_bytes(t);
+    uint8_t *all = malloc((size_t)n_taken * to);
+    memset(all, 0xff, (size_t)n_taken * to);
+    memset(all, 0, (size_t)n * to);
+    for (int r = 0; r < n; r++)
+        memcpy(all + (size_t)r * to, (const uint8_t *)rows + (size_t)r * from, from);
+    void *at = rig_upload(all, (size_t)n_taken * to);
+    free(all);
+    return at;
+}
+
+struct cuda_matrix rig_matrix(const struct ref_matrix *m)
+{
+    const struct panel_form form = panel_form(m->type);
+    struct cuda_matrix w = {m->type, m->rows, m->cols, NULL};
+    if (!form.bits) {
+        w.data = rig_float_rows(m->type, m->bytes, m->rows, m->rows, m->cols);
+        return w;
+    }
+    size_t size = (size_t)panel_sizes(&form, m->cols).bytes;
+    int n = (m->rows + PANEL_ROWS - 1) / PANEL_ROWS;
+    uint8_t *panels = malloc(size * (size_t)n);
+    for (int i = 0; i < n; i++)
+        panel_pack(m->type, m->rows, m->cols, m->bytes, i * PANEL_ROWS, panels + size * (size_t)i);
+    w.data = rig_upload(panels, size * (size_t)n);
+    free(panels);
+    return w;
+}
+
+struct cuda_rows rig_rows(enum dtype reader, int width, int n, int planes)
+{
+    struct cuda_rows r = {.type = reader};
+    if (!panel_form(reader).bits) {
+        r.values = rig_device((size_t)cuda_qrows_stride(n, 1) * (size_t)padded(width) *
+                              value_bytes(reader));
+        return r;
+    }
+    r.q.planes = planes;
+    r.q.stride = cuda_qrows_stride(n, planes);
+    size_t blocks = (size_t)(width / BLOCK_VALUES) * (size_t)r.q.stride;
+    r.q.q = rig_device(blocks * BLOCK_VALUES);
+    r.q.s = rig_device(blocks * sizeof *r.q.s);
+    return r;
 }
 
 float *rig_randoms(int64_t n, double scale, uint64_t *seed)

@@ -6,6 +6,7 @@
 
 #include "emu_control.h"
 #include "kernels.h"
+#include "reference.h"
 
 /* Calls test() under every order of threads and landing of copies, seeds printed; the test must not
  * cause a report. */
@@ -19,6 +20,14 @@ void *rig_device(size_t size);
 void *rig_upload(const void *from, size_t size);
 void rig_download(void *to, const void *from, size_t size);
 void rig_free_all(void);
+
+/* A matrix as linears and embeddings want it */
+struct cuda_matrix rig_matrix(const struct ref_matrix *);
+/* n rows of `cols` values of a float type, in memory for n_taken: zeros up to the next multiple of
+ * 32, NaN in what no row has */
+void *rig_float_rows(enum dtype, const void *rows, int n, int n_taken, int cols);
+/* NaN-filled memory for rows as matrices of type `reader` read them */
+struct cuda_rows rig_rows(enum dtype reader, int width, int n, int planes);
 
 float *rig_randoms(int64_t n, double scale,
                    uint64_t *seed); /* of the host; freed by rig_free_all */

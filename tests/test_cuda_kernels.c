@@ -1,6 +1,7 @@
 /* The CUDA kernels of a step against plain double-precision references, in every order of threads.
  */
 #include "cuda_rig.h"
+#include "panel.h"
 #include "reference.h"
 
 #include <math.h>
@@ -43,20 +44,31 @@ static void check(const char *what, enum dtype t, const void *from, const double
 
 /* --- embed --- */
 
+enum { EMBED_ROWS = 37, EMBED_IDS = 6, EMBED_WIDTH = 512 };
+static const int32_t embed_ids[EMBED_IDS] = {36, 0, 3, 3, 9, 24};
+
+/* To the bit: the file's values times the scale */
 static void embed_case(enum dtype t, int width)
 {
+    static float want[EMBED_WIDTH], got[EMBED_IDS * EMBED_WIDTH];
     uint64_t seed = (uint64_t)width;
-    const int32_t ids[] = {6, 0, 3, 3, 1};
-    double want[5 * 70];
-    struct ref_matrix table = ref_matrix_new(t, 7, width, 2, &seed);
-    for (int r = 0; r < 5; r++)
-        for (int i = 0; i < width; i++)
-            want[r * width + i] = table.values[ids[r] * width + i] * 1.5;
-    float *x = rig_device(sizeof *x * 5 * width);
-    cuda_ok(cuda_embed(NULL, x, rig_upload(table.bytes, value_bytes(t) * 7 * width), t, width,
-                       rig_upload(ids, sizeof ids), 5, 1.5f));
-    check("embed", DTYPE_F32, x, want, 5 * width, 1e-6);
-    ref_matrix_free(&table);
+    struct ref_matrix m = ref_matrix_new(t, EMBED_ROWS, width, 2, &seed);
+    struct cuda_matrix table = rig_matrix(&m);
+    size_t bytes = sizeof(float) * (size_t)(EMBED_IDS * width);
+    float *x = rig_device(bytes);
+    cuda_ok(cuda_embed(NULL, x, &table, rig_upload(embed_ids, sizeof embed_ids), EMBED_IDS, 1.3f));
+    rig_download(got, x, bytes);
+    for (int r = 0; r < EMBED_IDS; r++) {
+        rig_widen(t, (uint8_t *)m.bytes + (size_t)embed_ids[r] * dtype_row_bytes(t, width), want,
+                  width);
+        for (int i = 0; i < width; i++) {
+            want[i] *= 1.3f;
+            if (memcmp(&got[r * width + i], &want[i], sizeof *want))
+                fail_msg("embed %s: value %d of row %d is %.9g, not %.9g", dtype_info(t)->name, i,
+                         r, got[r * width + i], want[i]);
+        }
+    }
+    ref_matrix_free(&m);
 }
 
 static void embed_all(void)
@@ -65,12 +77,24 @@ static void embed_all(void)
         embed_case(float_types[i], 1);
         embed_case(float_types[i], 70);
     }
+    embed_case(DTYPE_Q4_0, 32);
+    embed_case(DTYPE_Q6_K, 256);
 }
 
 static void embedding_copies_the_rows_of_the_ids(void **state)
 {
     (void)state;
     rig_in_all_orders(embed_all);
+}
+
+static void embedding_gives_the_files_values_of_every_quantised_type(void **state)
+{
+    (void)state;
+    for (int t = 0; t < DTYPE_COUNT; t++)
+        if (panel_form((enum dtype)t).bits) {
+            embed_case((enum dtype)t, EMBED_WIDTH);
+            rig_free_all();
+        }
 }
 
 /* --- norms --- */
@@ -193,6 +217,95 @@ static void a_row_has_the_same_bits_in_any_batch(void **state)
         assert_memory_equal(one, all + r * W, sizeof one);
     }
     rig_free_all();
+}
+
+/* --- norms in the form of a reader --- */
+
+enum { FORM_ROWS = 5 };
+static const int32_t form_picked[FORM_ROWS] = {4, 0, 4, 2, 1};
+
+static struct cuda_norm form_norm(enum norm_kind kind, int width, uint64_t *seed)
+{
+    struct cuda_norm n = {kind, NULL, NULL, 1e-5f};
+    n.w = rig_upload(rig_randoms(width, 1, seed), 4 * (size_t)width);
+    if (kind == NORM_LAYER)
+        n.bias = rig_upload(rig_randoms(width, 1, seed), 4 * (size_t)width);
+    return n;
+}
+
+static void same_memory(const char *what, const void *a, const void *b, size_t n)
+{
+    uint8_t *left = malloc(n), *right = malloc(n);
+    rig_download(left, a, n);
+    rig_download(right, b, n);
+    if (memcmp(left, right, n))
+        fail_msg("%s: not the same bytes", what);
+    free(left);
+    free(right);
+}
+
+/* norm NULL: none; the rows by cuda_norm and cuda_quantise are the same. */
+static void blocks_case(int width, int planes, const struct cuda_norm *norm, bool pick,
+                        uint64_t *seed)
+{
+    size_t bytes = 4 * (size_t)(FORM_ROWS * width);
+    float *x = rig_upload(rig_randoms(FORM_ROWS * width, 3, seed), bytes);
+    float *plain = rig_device(bytes);
+    struct cuda_rows got = rig_rows(DTYPE_Q8_0, width, FORM_ROWS, planes);
+    struct cuda_rows want = rig_rows(DTYPE_Q8_0, width, FORM_ROWS, planes);
+    const int32_t *rows = pick ? rig_upload(form_picked, sizeof form_picked) : NULL;
+    cuda_ok(cuda_norm(NULL, plain, DTYPE_F32, x, width, norm, rows, FORM_ROWS));
+    cuda_ok(cuda_quantise(NULL, &want.q, plain, width, FORM_ROWS));
+    cuda_ok(cuda_norm_rows(NULL, &got, x, width, norm, rows, FORM_ROWS));
+    size_t blocks = (size_t)(width / 32) * (size_t)got.q.stride;
+    same_memory("norm in blocks", got.q.q, want.q.q, blocks * 32);
+    same_memory("scales of a norm in blocks", got.q.s, want.q.s, blocks * sizeof *got.q.s);
+}
+
+static void blocks_all(void)
+{
+    uint64_t seed = 31;
+    const int widths[] = {32, 96, 576, 1056};
+    for (int i = 0; i < 4; i++) {
+        struct cuda_norm rms = form_norm(NORM_RMS, widths[i], &seed);
+        struct cuda_norm layer = form_norm(NORM_LAYER, widths[i], &seed);
+        blocks_case(widths[i], 1, &rms, i % 2, &seed);
+        blocks_case(widths[i], 2, &layer, i % 2 == 0, &seed);
+    }
+    blocks_case(96, 2, NULL, true, &seed);
+    blocks_case(96, 1, NULL, false, &seed);
+}
+
+static void norms_write_the_blocks_that_quantising_their_rows_makes(void **state)
+{
+    (void)state;
+    rig_in_all_orders(blocks_all);
+}
+
+static void padded_all(void)
+{
+    enum { WIDTH = 70, PADDED = 96 };
+    uint64_t seed = 32;
+    struct cuda_norm norm = form_norm(NORM_RMS, WIDTH, &seed);
+    float *x = rig_upload(rig_randoms(FORM_ROWS * WIDTH, 3, &seed), 4 * FORM_ROWS * WIDTH);
+    for (int t = 0; t < N_FLOAT_TYPES; t++) {
+        size_t size = value_bytes(float_types[t]);
+        void *want = rig_device(size * FORM_ROWS * WIDTH);
+        struct cuda_rows got = rig_rows(float_types[t], WIDTH, FORM_ROWS, 1);
+        uint8_t host[4 * FORM_ROWS * WIDTH];
+        cuda_ok(cuda_norm(NULL, want, float_types[t], x, WIDTH, &norm, NULL, FORM_ROWS));
+        cuda_ok(cuda_norm_rows(NULL, &got, x, WIDTH, &norm, NULL, FORM_ROWS));
+        rig_download(host, want, size * FORM_ROWS * WIDTH);
+        same_memory("padded norm", got.values,
+                    rig_float_rows(float_types[t], host, FORM_ROWS, FORM_ROWS, WIDTH),
+                    size * FORM_ROWS * PADDED);
+    }
+}
+
+static void norms_for_float_weights_have_zeros_up_to_32(void **state)
+{
+    (void)state;
+    rig_in_all_orders(padded_all);
 }
 
 /* --- rope and the KV cache --- */
@@ -447,10 +560,13 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(embedding_copies_the_rows_of_the_ids),
+        cmocka_unit_test(embedding_gives_the_files_values_of_every_quantised_type),
         cmocka_unit_test(norms_agree_with_the_reference),
         cmocka_unit_test(norms_are_added_to_the_residual_stream),
         cmocka_unit_test(without_a_norm_the_row_is_rounded_to_the_readers_type),
         cmocka_unit_test(a_row_has_the_same_bits_in_any_batch),
+        cmocka_unit_test(norms_write_the_blocks_that_quantising_their_rows_makes),
+        cmocka_unit_test(norms_for_float_weights_have_zeros_up_to_32),
         cmocka_unit_test(q_and_k_are_normed_and_turned_and_written_to_their_pages),
         cmocka_unit_test(infinities_are_clamped_in_the_cache_and_nan_stays),
         cmocka_unit_test(pages_are_copied_whole_and_no_others),

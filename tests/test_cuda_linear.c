@@ -20,27 +20,11 @@ struct rows {
 
 static struct rows rows_new(int n, int width, int planes, uint64_t *seed)
 {
-    struct rows r = {{NULL, NULL, cuda_qrows_stride(n, planes), planes}, NULL, n, width};
-    size_t blocks = (size_t)(width / BLOCK_VALUES) * (size_t)r.q.stride;
+    struct rows r = {rig_rows(DTYPE_Q8_0, width, n, planes).q, NULL, n, width};
     r.x = rig_randoms((int64_t)n * width, 2, seed);
-    r.q.q = rig_device(blocks * BLOCK_VALUES);
-    r.q.s = rig_device(blocks * sizeof *r.q.s);
     cuda_ok(
         cuda_quantise(NULL, &r.q, rig_upload(r.x, sizeof *r.x * (size_t)(n * width)), width, n));
     return r;
-}
-
-static struct cuda_matrix upload_panels(const struct ref_matrix *m)
-{
-    const struct panel_form form = panel_form(m->type);
-    size_t size = (size_t)panel_sizes(&form, m->cols).bytes;
-    int n = (m->rows + PANEL_ROWS - 1) / PANEL_ROWS;
-    uint8_t *panels = malloc(size * (size_t)n);
-    for (int i = 0; i < n; i++)
-        panel_pack(m->type, m->rows, m->cols, m->bytes, i * PANEL_ROWS, panels + size * (size_t)i);
-    struct cuda_matrix w = {m->type, m->rows, m->cols, rig_upload(panels, size * (size_t)n)};
-    free(panels);
-    return w;
 }
 
 /* Block `block` of device row `row`, in the order of k */
@@ -140,7 +124,7 @@ static void run(struct shape s)
     struct rows x = rows_new(s.tokens, s.cols, s.planes, &seed);
     size_t bytes = sizeof(float) * (size_t)(s.rows * s.tokens);
     struct cuda_linear l = {.into = INTO_STORE, .n_w = 1};
-    l.w[0] = upload_panels(&m);
+    l.w[0] = rig_matrix(&m);
     l.out[0] = rig_device(bytes);
     cuda_ok(cuda_linear_quantised(NULL, &l, &x.q, s.tokens));
     float *got = malloc(bytes);
@@ -198,12 +182,9 @@ static void odd_shapes_are_whole_in_every_order_of_threads(void **state)
 static void linear_rows(const struct cuda_linear *l, struct rows *x, int first, int n, float *out)
 {
     /* rows from `first` on alone: their blocks are quantised anew */
-    struct cuda_qrows q = {NULL, NULL, cuda_qrows_stride(n, x->q.planes), x->q.planes};
-    size_t blocks = (size_t)(x->width / BLOCK_VALUES) * (size_t)q.stride;
+    struct cuda_qrows q = rig_rows(DTYPE_Q8_0, x->width, n, x->q.planes).q;
     size_t bytes = sizeof(float) * (size_t)(n * l->w[0].rows);
     struct cuda_linear here = *l;
-    q.q = rig_device(blocks * BLOCK_VALUES);
-    q.s = rig_device(blocks * sizeof *q.s);
     here.out[0] = rig_device(bytes);
     cuda_ok(cuda_quantise(
         NULL, &q, rig_upload(x->x + first * x->width, sizeof *x->x * (size_t)(n * x->width)),
@@ -219,7 +200,7 @@ static void same_bits(enum dtype t, int planes)
     uint64_t seed = 77;
     struct ref_matrix m = ref_matrix_new(t, ROWS, COLS, 1, &seed);
     struct rows x = rows_new(TOKENS, COLS, planes, &seed);
-    struct cuda_linear l = {.into = INTO_STORE, .n_w = 1, .w = {upload_panels(&m)}};
+    struct cuda_linear l = {.into = INTO_STORE, .n_w = 1, .w = {rig_matrix(&m)}};
     const int sizes[] = {1, 7, 12, 20}; /* by each kernel */
     linear_rows(&l, &x, 0, TOKENS, all);
     for (int i = 0, at = 0; i < 4; at += sizes[i++]) {
@@ -259,7 +240,7 @@ static void run_into(enum linear_into into, int n_w, int tokens, int planes, boo
     for (int i = 0; i < n_w; i++) {
         int rows = into == INTO_ACT_MUL ? w_rows[0] : w_rows[i];
         m[i] = ref_matrix_new(DTYPE_Q4_K, rows, COLS, 1, &seed);
-        l.w[i] = upload_panels(&m[i]);
+        l.w[i] = rig_matrix(&m[i]);
         float *b = random_device(rows, &seed, &bias[i]);
         l.bias[i] = biased ? b : NULL;
         l.out[i] = random_device(rows * tokens, &seed, &old[i]);
@@ -314,22 +295,6 @@ static void results_are_stored_added_or_activated(void **state)
 
 /* --- float weights --- */
 
-/* rows of `cols` values of a float type as kernels.h wants them: zeros up to 32, NaN in what no row
- * has */
-static void *upload_floats(enum dtype t, const void *rows, int n, int n_taken, int cols)
-{
-    const size_t size = t == DTYPE_F32 ? 4 : 2, width = (size_t)(cols + 31) / 32 * 32;
-    uint8_t *padded = malloc((size_t)n_taken * width * size);
-    memset(padded, 0xff, (size_t)n_taken * width * size);
-    memset(padded, 0, (size_t)n * width * size);
-    for (int r = 0; r < n; r++)
-        memcpy(padded + (size_t)r * width * size, (const uint8_t *)rows + (size_t)(r * cols) * size,
-               (size_t)cols * size);
-    void *at = rig_upload(padded, (size_t)n_taken * width * size);
-    free(padded);
-    return at;
-}
-
 /* out: [tokens][rows] of the rows of x from `first` on */
 static void float_rows(const struct cuda_linear *l, const struct ref_matrix *x, int first, int n,
                        float *out)
@@ -339,9 +304,9 @@ static void float_rows(const struct cuda_linear *l, const struct ref_matrix *x, 
     size_t bytes = sizeof(float) * (size_t)(n * l->w[0].rows);
     here.out[0] = rig_device(bytes);
     cuda_ok(cuda_linear_float(NULL, &here,
-                              upload_floats(x->type,
-                                            (uint8_t *)x->bytes + (size_t)(first * x->cols) * size,
-                                            n, cuda_qrows_stride(n, 1), x->cols),
+                              rig_float_rows(x->type,
+                                             (uint8_t *)x->bytes + (size_t)(first * x->cols) * size,
+                                             n, cuda_qrows_stride(n, 1), x->cols),
                               n));
     rig_download(out, here.out[0], bytes);
 }
@@ -354,7 +319,7 @@ static void run_float(enum dtype t, int rows, int cols, int tokens)
     struct cuda_linear l = {.into = INTO_STORE, .n_w = 1};
     float *got = malloc(sizeof *got * (size_t)(rows * tokens));
     double *want = malloc(sizeof *want * (size_t)rows);
-    l.w[0] = (struct cuda_matrix){t, rows, cols, upload_floats(t, m.bytes, rows, rows, cols)};
+    l.w[0] = rig_matrix(&m);
     float_rows(&l, &x, 0, tokens, got);
     for (int i = 0; i < tokens; i++) {
         ref_linear(&m, x.values + i * cols, want);
@@ -396,7 +361,7 @@ static void float_bits(enum dtype t)
     struct ref_matrix x = ref_matrix_new(t, TOKENS, WIDTH, 1, &seed);
     struct cuda_linear l = {.into = INTO_STORE, .n_w = 1};
     const int sizes[] = {1, 7, 12, 20}; /* by each kernel */
-    l.w[0] = (struct cuda_matrix){t, ROWS, WIDTH, upload_floats(t, m.bytes, ROWS, ROWS, WIDTH)};
+    l.w[0] = rig_matrix(&m);
     float_rows(&l, &x, 0, TOKENS, all);
     for (int i = 0, at = 0; i < 4; at += sizes[i++]) {
         float_rows(&l, &x, at, sizes[i], some);
@@ -422,7 +387,7 @@ static void nan_in_x_reaches_every_row_and_only_its_own_token(void **state)
     uint64_t seed = 5;
     struct ref_matrix m = ref_matrix_new(DTYPE_Q4_0, ROWS, COLS, 1, &seed);
     struct rows x = rows_new(TOKENS, COLS, 1, &seed);
-    struct cuda_linear l = {.into = INTO_STORE, .n_w = 1, .w = {upload_panels(&m)}};
+    struct cuda_linear l = {.into = INTO_STORE, .n_w = 1, .w = {rig_matrix(&m)}};
     float out[TOKENS * ROWS];
     x.x[COLS + 7] = NAN;
     linear_rows(&l, &x, 0, TOKENS, out);

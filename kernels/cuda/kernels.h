@@ -18,9 +18,42 @@
 extern "C" {
 #endif
 
-/* x[row] = table[ids[row]] * scale; the table is F32, F16 or BF16, x [n_rows][width]. */
-cudaError_t cuda_embed(cudaStream_t, float *x, const void *table, enum dtype, int width,
-                       const int32_t *ids, int n_rows, float scale);
+/* --- matrices and rows --- */
+
+/* A weight [rows][cols]: of a quantised type in panels (panel.h), of a float type row-major, rows
+ * `cols` rounded up to 32 apart, zeros between. */
+struct cuda_matrix {
+    enum dtype type;
+    int rows, cols;
+    const void *data;
+};
+
+/* Rows as quantised weights read them: blocks of 32 int8, value = d * q, with the sums of q of each
+ * half. Blocks are outermost, so that a tile of rows of one block is contiguous. Two planes: row 2r
+ * holds the blocks of row r, row 2r + 1 those of what these leave of it. */
+struct cuda_block_scale {
+    float d;
+    uint32_t sums; /* two f16, exact */
+};
+struct cuda_qrows {
+    int8_t *q;                  /* [width / 32][stride][32], in the order of linear.cuh */
+    struct cuda_block_scale *s; /* [width / 32][stride] */
+    int stride;                 /* rows, planes counted: cuda_qrows_stride */
+    int planes;                 /* 1 or 2 */
+};
+/* Rows as the linears that read them want them */
+struct cuda_rows {
+    /* [][width rounded up to 32] of `type`, F32, F16 or BF16, zeros beyond width; in memory for
+     * cuda_qrows_stride(n_rows, 1) rows. NULL: q, for quantised weights; width a multiple of 32 */
+    void *values;
+    enum dtype type;
+    struct cuda_qrows q;
+};
+
+/* x[row] = table row ids[row] * scale, x [n_rows][cols]; of a quantised table bit for bit what
+ * dtype_to_f32 makes of it. */
+cudaError_t cuda_embed(cudaStream_t, float *x, const struct cuda_matrix *table, const int32_t *ids,
+                       int n_rows, float scale);
 
 /* As struct norm of backend.h, its vectors float32 of the device; w NULL: no norm. */
 struct cuda_norm {
@@ -32,6 +65,9 @@ struct cuda_norm {
  * in place where rows is NULL and out F32. */
 cudaError_t cuda_norm(cudaStream_t, void *out, enum dtype, const float *x, int width,
                       const struct cuda_norm *, const int32_t *rows, int n_rows);
+/* The same, in the form of a reader; without a norm: x in that form. */
+cudaError_t cuda_norm_rows(cudaStream_t, const struct cuda_rows *out, const float *x, int width,
+                           const struct cuda_norm *, const int32_t *rows, int n_rows);
 /* x[row] += norm of y[row] */
 cudaError_t cuda_norm_add(cudaStream_t, float *x, const float *y, int width,
                           const struct cuda_norm *, int n_rows);
@@ -158,19 +194,6 @@ cudaError_t cuda_gated_add(cudaStream_t, float *x, const float *y, int width, co
 
 /* --- linears --- */
 
-/* Rows as quantised weights read them: blocks of 32 int8, value = d * q, with the sums of q of each
- * half. Blocks are outermost, so that a tile of rows of one block is contiguous. Two planes: row 2r
- * holds the blocks of row r, row 2r + 1 those of what these leave of it. */
-struct cuda_block_scale {
-    float d;
-    uint32_t sums; /* two f16, exact */
-};
-struct cuda_qrows {
-    int8_t *q;                  /* [width / 32][stride][32], in the order of linear.cuh */
-    struct cuda_block_scale *s; /* [width / 32][stride] */
-    int stride;                 /* rows, planes counted: cuda_qrows_stride */
-    int planes;                 /* 1 or 2 */
-};
 /* Host only: the stride that n rows need */
 int cuda_qrows_stride(int n_rows, int planes);
 /* out = x [n_rows][width], width a multiple of 32. d = max|x| / 127, q to nearest, ties to even; a
@@ -178,13 +201,6 @@ int cuda_qrows_stride(int n_rows, int planes);
 cudaError_t cuda_quantise(cudaStream_t, const struct cuda_qrows *out, const float *x, int width,
                           int n_rows);
 
-/* A weight [rows][cols]: of a quantised type in panels (panel.h), of a float type row-major, rows
- * `cols` rounded up to 32 apart, zeros between. */
-struct cuda_matrix {
-    enum dtype type;
-    int rows, cols;
-    const void *data;
-};
 enum { CUDA_MAX_JOBS = 3 };
 /* What linears of one x do, as `linear` of backend.h: n_w matrices of one type and cols;
  * INTO_ACT_MUL: two of equal rows, and one out. */

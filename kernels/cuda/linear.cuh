@@ -48,6 +48,12 @@ INLINE int chunk_units(int n)
     return (n + LINEAR_CHUNKS - 1) / LINEAR_CHUNKS;
 }
 
+/* From row to row of a float matrix */
+static __host__ __device__ inline int padded_width(int width)
+{
+    return (width + 31) / 32 * 32;
+}
+
 /* Panel `panel` of all jobs' */
 struct linear_place {
     int job; /* n_w: none */

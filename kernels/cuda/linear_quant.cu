@@ -1,18 +1,6 @@
 /* Linears of quantised weights: which kernel. */
 #include "linear_quant.cuh"
 
-#include <string.h>
-
-static struct quant_facts facts_of(const struct panel_form &form, int cols)
-{
-    struct quant_facts f = {};
-    f.size = panel_sizes(&form, cols);
-    f.factor = form.factor;
-    f.offset = (float)form.offset;
-    memcpy(f.codes, form.codes, sizeof f.codes);
-    return f;
-}
-
 cudaError_t cuda_linear_quantised(cudaStream_t s, const struct cuda_linear *l,
                                   const struct cuda_qrows *x, int n_rows)
 {

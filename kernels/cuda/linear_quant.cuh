@@ -10,6 +10,8 @@
 
 #include "linear.cuh"
 
+#include <string.h>
+
 /* The bits of 1.5 * 2^23: the bits of this plus i are the float 1.5 * 2^23 + i, if |i| < 2^22. */
 #define BIASED_ZERO 0x4B400000
 #define BIAS 12582912.0f
@@ -31,6 +33,16 @@ struct quant_facts {
     float factor, offset;
     uint32_t codes[4]; /* four int8 each */
 };
+
+static inline struct quant_facts facts_of(const struct panel_form &form, int cols)
+{
+    struct quant_facts f = {};
+    f.size = panel_sizes(&form, cols);
+    f.factor = form.factor;
+    f.offset = (float)form.offset;
+    memcpy(f.codes, form.codes, sizeof f.codes);
+    return f;
+}
 
 /* A lane's words of a group, as they lie */
 template <class Q> struct group_words {
