@@ -219,6 +219,42 @@ cudaError_t cuda_linear_quantised(cudaStream_t, const struct cuda_linear *,
  * cuda_qrows_stride(n_rows, 1) rows. One order along k, too. */
 cudaError_t cuda_linear_float(cudaStream_t, const struct cuda_linear *, const void *x, int n_rows);
 
+/* --- mixtures of experts --- */
+
+/* As moe_config of backend.h */
+struct cuda_moe {
+    int n_experts, n_used; /* at most MOE_MAX_EXPERTS and MOE_MAX_USED */
+    int n_embd, n_ff;
+    bool renormalise;
+    enum act_fn act;
+    /* Who reads x, and who the middle: the type of all layers' weights if that is a float type,
+     * else any quantised one */
+    enum dtype x_reader, middle_reader;
+    int planes;    /* of what quantised weights read: 1 or 2 */
+    int max_rows;  /* of a call; max_rows * n_used is at most 2^24 */
+    void *scratch; /* of cuda_moe_bytes, for all layers of this shape, one after the other */
+};
+/* Host only: bytes of scratch memory (`scratch` is not read) */
+size_t cuda_moe_bytes(const struct cuda_moe *);
+
+/* One of the three matrices of all experts of a layer */
+struct cuda_experts {
+    enum dtype type;
+    const void *const *data; /* of the device: [n_experts], each as of cuda_matrix */
+    struct cuda_matrix bias; /* of a float type, [n_experts][rows]; data NULL: none */
+};
+struct cuda_moe_layer {
+    struct cuda_experts gate, up; /* [n_ff][n_embd] */
+    struct cuda_experts down;     /* [n_embd][n_ff] */
+};
+/* As `moe` of backend.h: out [n_rows][n_embd]; INTO_STORE or INTO_ADD; x [n_rows][n_embd] in the
+ * form of x_reader, router_logits [n_rows][n_experts]. Rows whose slot (as of
+ * cuda_rope_write_kv; NULL: no row) is -1 are left out, so that padding reads no expert; their out
+ * is not written. Launches depend on n_rows alone. */
+cudaError_t cuda_moe(cudaStream_t, const struct cuda_moe *, const struct cuda_moe_layer *,
+                     enum linear_into, float *out, const struct cuda_rows *x,
+                     const float *router_logits, const int32_t *slots, int n_rows);
+
 #ifdef __cplusplus
 }
 #endif

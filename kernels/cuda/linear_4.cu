@@ -2,8 +2,8 @@
 #include "linear_quant.cuh"
 
 cudaError_t linear_launch_4(cudaStream_t s, const struct cuda_linear &l,
-                            const struct panel_form &form, const struct quant_facts &f,
-                            const struct cuda_qrows &x, int n_rows)
+                            const struct linear_experts &e, const struct panel_form &form,
+                            const struct quant_facts &f, const struct cuda_qrows &x, int n_rows)
 {
     LAUNCH_IF(4, false, PANEL_D32, PANEL_PLAIN, false);
     LAUNCH_IF(4, false, PANEL_D32, PANEL_MINIMUM, false);

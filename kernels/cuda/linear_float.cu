@@ -23,7 +23,7 @@ template <class T> struct float_operand {
 
 INLINE int units_of(const struct cuda_matrix &w)
 {
-    return (w.cols + UNIT_VALUES - 1) / UNIT_VALUES;
+    return padded_width(w.cols) / UNIT_VALUES;
 }
 
 template <class T> INLINE int n_units(const float_operand<T> &, const struct cuda_matrix &w)
@@ -33,14 +33,13 @@ template <class T> INLINE int n_units(const float_operand<T> &, const struct cud
 
 template <int NT, class T>
 INLINE void add_units(tile_sums<NT> &sums, const float_operand<T> &o, const struct cuda_matrix &w,
-                      int panel, int from, int end, int token)
+                      const void *data, int panel, int from, int end, int token)
 {
-    const int g = threadIdx.x % 32 / 4, width = units_of(w) * UNIT_VALUES;
+    const int g = threadIdx.x % 32 / 4, width = padded_width(w.cols);
     const T *x = o.x + (size_t)(token + g) * width, *rows[2];
 #pragma unroll
     for (int h = 0; h < 2; h++) /* what is beyond the last is computed and not stored */
-        rows[h] =
-            (const T *)w.data + (size_t)min(panel * PANEL_ROWS + g + 8 * h, w.rows - 1) * width;
+        rows[h] = (const T *)data + (size_t)min(panel * PANEL_ROWS + g + 8 * h, w.rows - 1) * width;
     uint4 next[2];
     for (int h = 0; h < 2 && from < end; h++)
         next[h] = load_unit(rows[h], from);
@@ -62,20 +61,24 @@ INLINE void add_units(tile_sums<NT> &sums, const float_operand<T> &o, const stru
 
 /* A warp an output row and 8 tokens */
 static __global__ void __launch_bounds__(LINEAR_THREADS)
-    linear_f32_kernel(struct cuda_linear l, const float *x, int n_rows)
+    linear_f32_kernel(struct cuda_linear l, const __grid_constant__ struct linear_experts e,
+                      const float *x, int n_rows)
 {
     const bool paired = l.into == INTO_ACT_MUL;
     int row = blockIdx.x * LINEAR_WARPS + threadIdx.x / 32, job = 0, n_jobs = paired ? 1 : l.n_w;
-    int token = blockIdx.y * F32_TOKENS, n = min(F32_TOKENS, n_rows - token), cols = l.w[0].cols;
-    int width = units_of(l.w[0]) * UNIT_VALUES;
     for (; job < n_jobs && row >= l.w[job].rows; job++)
         row -= l.w[job].rows;
-    if (job == n_jobs) /* the whole warp */
+    if (job == n_jobs || is_idle(e)) /* the whole warp */
         return;
-    const float *w = (const float *)l.w[job].data + (size_t)row * width;
-    const float *w2 = (const float *)l.w[paired ? 1 : job].data + (size_t)row * width;
+    const struct token_tile tokens = block_tokens(e, F32_TOKENS, 1, n_rows);
+    const int n = min(F32_TOKENS, tokens.end - tokens.out), cols = l.w[0].cols;
+    const int width = padded_width(cols);
+    const float *w = (const float *)data_of(l, e, job, tokens.expert) + (size_t)row * width;
+    const float *w2 = w;
+    if (paired)
+        w2 = (const float *)data_of(l, e, 1, tokens.expert) + (size_t)row * width;
     for (int i = 0; i < n; i++) {
-        const float *from = x + (size_t)(token + i) * width;
+        const float *from = x + (size_t)(tokens.x + i) * width;
         float y = 0, y2 = 0;
         for (int k = threadIdx.x % 32; k < cols; k += 32) {
             y = fmaf(w[k], from[k], y);
@@ -85,30 +88,37 @@ static __global__ void __launch_bounds__(LINEAR_THREADS)
         y = warp_sum(y);
         y2 = warp_sum(y2);
         if (threadIdx.x % 32 == 0)
-            store_result(l, job, token + i, row, y, y2);
+            store_result(l, e, tokens.expert, job, tokens.out + i, row, y, y2);
     }
 }
 
-static cudaError_t launch_f32(cudaStream_t s, const struct cuda_linear &l, const float *x,
-                              int n_rows)
+static cudaError_t launch_f32(cudaStream_t s, const struct cuda_linear &l,
+                              const struct linear_experts &e, const float *x, int n_rows)
 {
     int rows = 0;
     for (int i = 0; i < (l.into == INTO_ACT_MUL ? 1 : l.n_w); i++)
         rows += l.w[i].rows;
-    dim3 grid((rows + LINEAR_WARPS - 1) / LINEAR_WARPS, (n_rows + F32_TOKENS - 1) / F32_TOKENS);
-    LAUNCH(linear_f32_kernel, grid, LINEAR_THREADS, 0, s)(l, x, n_rows);
+    dim3 grid((rows + LINEAR_WARPS - 1) / LINEAR_WARPS,
+              e.tiles ? e.max_tiles : (n_rows + F32_TOKENS - 1) / F32_TOKENS);
+    LAUNCH(linear_f32_kernel, grid, LINEAR_THREADS, 0, s)(l, e, x, n_rows);
     return cudaGetLastError();
+}
+
+cudaError_t linear_float(cudaStream_t s, const struct cuda_linear &l,
+                         const struct linear_experts &e, const void *x, int n_rows)
+{
+    if (l.w[0].type == DTYPE_F32)
+        return launch_f32(s, l, e, (const float *)x, n_rows);
+    if (l.w[0].type == DTYPE_F16)
+        return launch_linear(s, l, e, float_operand<__half>{(const __half *)x, 1}, n_rows);
+    if (l.w[0].type == DTYPE_BF16)
+        return launch_linear(s, l, e, float_operand<__nv_bfloat16>{(const __nv_bfloat16 *)x, 1},
+                             n_rows);
+    return cudaErrorInvalidValue;
 }
 
 cudaError_t cuda_linear_float(cudaStream_t s, const struct cuda_linear *l, const void *x,
                               int n_rows)
 {
-    if (l->w[0].type == DTYPE_F32)
-        return launch_f32(s, *l, (const float *)x, n_rows);
-    if (l->w[0].type == DTYPE_F16)
-        return launch_linear(s, *l, float_operand<__half>{(const __half *)x, 1}, n_rows);
-    if (l->w[0].type == DTYPE_BF16)
-        return launch_linear(s, *l, float_operand<__nv_bfloat16>{(const __nv_bfloat16 *)x, 1},
-                             n_rows);
-    return cudaErrorInvalidValue;
+    return linear_float(s, *l, linear_experts(), x, n_rows);
 }

@@ -209,10 +209,10 @@ template <class Q> INLINE int n_units(const quant_operand<Q> &o, const struct cu
 
 template <int NT, class Q>
 INLINE void add_units(tile_sums<NT> &sums, const quant_operand<Q> &o, const struct cuda_matrix &w,
-                      int at, int from, int end, int token)
+                      const void *data, int at, int from, int end, int token)
 {
     const struct quant_facts &f = o.f;
-    const uint8_t *panel = (const uint8_t *)w.data + (size_t)at * f.size.bytes;
+    const uint8_t *panel = (const uint8_t *)data + (size_t)at * f.size.bytes;
     const int n_blocks = w.cols / BLOCK_VALUES;
     const uint8_t *scales = panel + (size_t)f.size.groups * f.size.plane_bytes;
     const uint8_t *supers = scales + (size_t)f.size.groups * f.size.scale_bytes;
@@ -248,8 +248,9 @@ INLINE void add_units(tile_sums<NT> &sums, const quant_operand<Q> &o, const stru
 
 /* Launches in the file of their types; cudaErrorInvalidValue: the form is not one of its own. */
 typedef cudaError_t linear_launch(cudaStream_t, const struct cuda_linear &,
-                                  const struct panel_form &, const struct quant_facts &,
-                                  const struct cuda_qrows &, int n_rows);
+                                  const struct linear_experts &, const struct panel_form &,
+                                  const struct quant_facts &, const struct cuda_qrows &,
+                                  int n_rows);
 linear_launch linear_launch_4, linear_launch_5_8, linear_launch_k, linear_launch_codes;
 
 /* In such a launch: if the form is this one */
@@ -258,7 +259,7 @@ linear_launch linear_launch_4, linear_launch_5_8, linear_launch_k, linear_launch
         if (form.bits == (bits_) && form.codebook == (codes_) && form.scales == (scales_) &&       \
             form.extra == (extra_) && form.bf16_d == (bf16_d_)) {                                  \
             typedef quant_type<bits_, codes_, scales_, extra_, bf16_d_> type;                      \
-            return launch_linear(s, l, quant_operand<type>{f, x, x.planes}, n_rows);               \
+            return launch_linear(s, l, e, quant_operand<type>{f, x, x.planes}, n_rows);            \
         }                                                                                          \
     } while (0)
 
