@@ -512,6 +512,44 @@ static void activations_agree_with_the_reference(void **state)
     rig_in_all_orders(act_all);
 }
 
+/* Rows for a reader are those that cuda_act and a conversion make. */
+static void act_rows_case(enum dtype reader, int width, int planes, bool gated)
+{
+    uint64_t seed = 24;
+    const int n = FORM_ROWS * width;
+    float *gate = rig_upload(rig_randoms(n, 5, &seed), 4 * (size_t)n);
+    float *up = gated ? rig_upload(rig_randoms(n, 5, &seed), 4 * (size_t)n) : NULL;
+    float *plain = rig_device(4 * (size_t)n);
+    struct cuda_rows got = rig_rows(reader, width, FORM_ROWS, planes);
+    struct cuda_rows want = rig_rows(reader, width, FORM_ROWS, planes);
+    cuda_ok(cuda_act(NULL, ACT_GELU, plain, DTYPE_F32, gate, up, n));
+    cuda_ok(cuda_norm_rows(NULL, &want, plain, width, NULL, NULL, FORM_ROWS));
+    cuda_ok(cuda_act_rows(NULL, ACT_GELU, &got, gate, up, width, FORM_ROWS));
+    if (got.values) {
+        same_memory("activations", got.values, want.values,
+                    (size_t)FORM_ROWS * (size_t)((width + 31) / 32 * 32) * value_bytes(reader));
+        return;
+    }
+    size_t blocks = (size_t)(width / 32) * (size_t)got.q.stride;
+    same_memory("activations in blocks", got.q.q, want.q.q, blocks * 32);
+    same_memory("scales of activations in blocks", got.q.s, want.q.s, blocks * sizeof *got.q.s);
+}
+
+static void act_rows_all(void)
+{
+    act_rows_case(DTYPE_Q8_0, 32, 1, true);
+    act_rows_case(DTYPE_Q8_0, 224, 2, true);
+    act_rows_case(DTYPE_Q8_0, 96, 1, false);
+    for (int t = 0; t < N_FLOAT_TYPES; t++)
+        act_rows_case(float_types[t], 70, 1, t != 1);
+}
+
+static void activations_are_written_as_their_reader_wants_them(void **state)
+{
+    (void)state;
+    rig_in_all_orders(act_rows_all);
+}
+
 static void cap_all(void)
 {
     enum { N = 300 };
@@ -571,6 +609,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(infinities_are_clamped_in_the_cache_and_nan_stays),
         cmocka_unit_test(pages_are_copied_whole_and_no_others),
         cmocka_unit_test(activations_agree_with_the_reference),
+        cmocka_unit_test(activations_are_written_as_their_reader_wants_them),
         cmocka_unit_test(logits_are_capped_softly),
         cmocka_unit_test(the_shared_experts_gate_weighs_what_is_added),
     };

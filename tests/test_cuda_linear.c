@@ -397,7 +397,7 @@ static void nan_in_x_reaches_every_row_and_only_its_own_token(void **state)
     rig_free_all();
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_become_int8_blocks_of_one_plane_or_two),
@@ -409,5 +409,7 @@ int main(void)
         cmocka_unit_test(float_weights_give_a_row_the_same_bits_in_any_batch),
         cmocka_unit_test(nan_in_x_reaches_every_row_and_only_its_own_token),
     };
+    if (argc > 1) /* a part of the names */
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

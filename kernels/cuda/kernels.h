@@ -186,6 +186,9 @@ cudaError_t cuda_attend(cudaStream_t, const struct cuda_attention *, const struc
 /* out = act(gate) * up (up NULL: act(gate)), n values; out F32, F16 or BF16 */
 cudaError_t cuda_act(cudaStream_t, enum act_fn, void *out, enum dtype, const float *gate,
                      const float *up, int64_t n);
+/* The same of rows, gate and up [n_rows][width], in the form of a reader */
+cudaError_t cuda_act_rows(cudaStream_t, enum act_fn, const struct cuda_rows *out,
+                          const float *gate, const float *up, int width, int n_rows);
 /* x = cap * tanh(x / cap), n values */
 cudaError_t cuda_soft_cap(cudaStream_t, float *x, int64_t n, float cap);
 /* x[row] += sigmoid(in[row] · w) * y[row]; x, y [n_rows][width], in [n_rows][in_width] */

@@ -394,23 +394,27 @@ static struct cuda_linear linear_into(enum linear_into into, int n_w, float *out
     return l;
 }
 
-/* gated = act(gate(x)) * up(x) of n slots */
+/* middle = act(gate(x)) * up(x) of n slots */
 static cudaError_t gate_and_up(cudaStream_t s, const struct cuda_moe *m,
                                const struct cuda_moe_layer *layer, const struct linear_experts &e,
                                const struct moe_scratch &at, const struct cuda_rows &x, int n)
 {
     const struct cuda_experts *w[2] = {&layer->gate, &layer->up};
     struct cuda_linear l = linear_into(INTO_ACT_MUL, 2, at.gated);
+    cudaError_t error;
     l.act = m->act;
-    if (w[0]->type == w[1]->type)
-        return product(s, l, e, w, m->n_ff, m->n_embd, x);
-    cudaError_t error =
-        product(s, linear_into(INTO_STORE, 1, at.gated), e, w, m->n_ff, m->n_embd, x);
+    if (w[0]->type == w[1]->type) {
+        error = product(s, l, e, w, m->n_ff, m->n_embd, x);
+        if (error != cudaSuccess)
+            return error;
+        return cuda_norm_rows(s, &at.middle, at.gated, m->n_ff, NULL, NULL, n);
+    }
+    error = product(s, linear_into(INTO_STORE, 1, at.gated), e, w, m->n_ff, m->n_embd, x);
     if (error == cudaSuccess)
         error = product(s, linear_into(INTO_STORE, 1, at.y), e, w + 1, m->n_ff, m->n_embd, x);
     if (error != cudaSuccess)
         return error;
-    return cuda_act(s, m->act, at.gated, DTYPE_F32, at.gated, at.y, (int64_t)n * m->n_ff);
+    return cuda_act_rows(s, m->act, &at.middle, at.gated, at.y, m->n_ff, n);
 }
 
 /* y of n slots */
@@ -422,8 +426,6 @@ static cudaError_t experts(cudaStream_t s, const struct cuda_moe *m,
     struct linear_experts first = e;
     first.same_x = x != &at.x;
     cudaError_t error = gate_and_up(s, m, layer, first, at, *x, n);
-    if (error == cudaSuccess)
-        error = cuda_norm_rows(s, &at.middle, at.gated, m->n_ff, NULL, NULL, n);
     if (error != cudaSuccess)
         return error;
     return product(s, linear_into(INTO_STORE, 1, at.y), e, &w, m->n_embd, m->n_ff, at.middle);
