@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum setting_type { TEXT, INTEGER, SIZE, SWITCH, CHOICE };
+enum setting_type { TEXT, INTEGER, SIZE, FRACTION, SWITCH, CHOICE };
 
 struct setting {
     const char *name;
@@ -96,7 +96,12 @@ static const struct setting table[] = {
      "keep the weights as the processor wants them in a file beside the model, or in DIR: as large "
      "as the model, written in the background by the first start, mapped by the next ones, which "
      "are ready sooner (default: none)"},
-    {"device", CHOICE, AT(device), 0, 0, "auto", "auto|cpu", NULL, "what runs the model"},
+    {"device", CHOICE, AT(device), 0, 0, "auto", "auto|cuda|cpu", NULL,
+     "what runs the model; auto: a GPU if there is one that can, and CUDA support was built, else "
+     "the CPU"},
+    {"gpu-memory-utilization", FRACTION, AT(gpu_memory_utilization), 0, 0, "0.9", NULL, "FRACTION",
+     "share of the GPU's memory that may be used; what weights and activations leave of it is for "
+     "KV pages"},
     {"threads", INTEGER, AT(threads), 0, 1024, NULL, NULL, "N",
      "threads that compute; 0: all cores that it may use (the default)"},
     {"pin-threads", SWITCH, AT(pin_threads), 0, 0, "false", NULL, NULL,
@@ -169,6 +174,17 @@ bool parse_size(const char *text, int64_t *bytes, struct err *e)
     return err_set(e, ERR_INVALID, "expected a size such as 64MiB or 2GiB (a bare number is GiB)");
 }
 
+bool parse_fraction(const char *text, double *out, struct err *e)
+{
+    char *end = NULL;
+    const size_t n = strspn(text, "0123456789.");
+    const double v = n > 0 && text[n] == '\0' ? strtod(text, &end) : 0;
+    if (!end || *end || !(v > 0 && v <= 1))
+        return err_set(e, ERR_INVALID, "expected a number above 0, at most 1, such as 0.9");
+    *out = v;
+    return true;
+}
+
 static bool in_choices(const char *choices, const char *text)
 {
     size_t n = strlen(text);
@@ -211,6 +227,8 @@ static bool set_value(struct settings *s, const struct setting *row, const char 
         if (is_zero(text))
             return err_set(e, ERR_INVALID, "expected more than 0; %s", row->none);
         return parse_size(text, field, e);
+    case FRACTION:
+        return parse_fraction(text, field, e);
     case SWITCH:
         return set_switch(text, field, e);
     case CHOICE:

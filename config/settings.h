@@ -44,6 +44,7 @@ struct settings {
     const char *repack_cache; /* NULL: none; "beside", or a directory */
 
     const char *device;
+    double gpu_memory_utilization;
     int64_t threads; /* 0: automatic */
     bool pin_threads;
 
@@ -67,6 +68,8 @@ void settings_print_help(FILE *out);
 
 /* "64MiB", "2GiB", "512KiB", "4096B", or a bare number of GiB ("2", "0.5"). */
 bool parse_size(const char *text, int64_t *bytes, struct err *e);
+/* A decimal number above 0, at most 1. */
+bool parse_fraction(const char *text, double *out, struct err *e);
 /* One of the choices of setting `name`, which has some; the error does not name the setting. */
 bool parse_choice(const char *name, const char *text, struct err *e);
 /* A whole decimal number and nothing else, inside [min, max]. */

@@ -76,6 +76,7 @@ static bool open_backend(struct engine *e, const struct model_file *file, int ma
         .max_seqs = c->max_num_seqs,
         .max_pages = e->max_pages,
         .max_logits = e->max_logits,
+        .memory_share = c->gpu_memory_share,
         .fine_activations = e->info.activation_bits == 16,
     };
     e->backend = (c->open_backend ? c->open_backend : backend_cpu_open)(&bc, err);
@@ -118,6 +119,7 @@ static void count_memory(struct engine *e, struct memory_needs *m)
         .activations = mem.activations + ops->kv_extra_bytes(e->backend, &kv) +
                        (uint64_t)e->n_lanes * sampling_scratch_bytes(e->info.spec.n_vocab),
         .page = ops->kv_page_bytes(e->backend, &kv),
+        .dedicated = mem.dedicated,
     };
 }
 

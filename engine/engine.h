@@ -29,6 +29,7 @@ struct engine_config {
     int threads;                  /* 0: as many as may run at once */
     bool pin_threads;             /* each to a processor of its own */
     uint64_t kv_cache_memory;     /* bytes; 0: the default rule */
+    double gpu_memory_share;      /* of a GPU's memory that may be used; 0: 0.9 */
     uint64_t prefix_cache_memory; /* bytes of cached pages that are kept before memory never used is
                                      taken (scheduler.h); 0: half of the pool */
     enum dtype kv_dtype;

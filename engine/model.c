@@ -160,6 +160,7 @@ struct kv_config model_kv_config(const struct model_spec *s, int block_size, enu
         .head_dim = s->head_dim,
         .block_size = block_size,
         .dtype = kv_dtype,
+        .n_heads = s->n_heads,
     };
 }
 

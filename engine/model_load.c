@@ -341,6 +341,8 @@ static void load_experts(struct loader *l, struct layer *y, int i)
         .down_bias = load_expert_bias(l, i, names.down, s->n_embd),
     };
     x->scratch = scratch_of(l, x, down);
+    if (l->ok && !l->check && l->m->backend->ops->moe_layer_new)
+        l->ok = l->m->backend->ops->moe_layer_new(l->m->backend, x->scratch, &x->layer, l->e);
     if (s->n_ff_shared == 0)
         return;
     load_mlp(l, &y->mlp, i, &shared, s->n_ff_shared, false);

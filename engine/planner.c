@@ -40,6 +40,11 @@ static uint64_t smaller(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
+static const char *memory_name(const struct memory_needs *m)
+{
+    return m->dedicated ? "the GPU's memory that may be used" : "memory";
+}
+
 /* What the model leaves of the machine. */
 static bool memory_left(const struct memory_needs *m, uint64_t *left, struct err *e)
 {
@@ -49,11 +54,12 @@ static bool memory_left(const struct memory_needs *m, uint64_t *left, struct err
     if (taken >= m->total)
         return err_set(e, ERR_MEMORY,
                        "weights of %.1f MiB and activations of %.1f MiB do not fit the %.1f MiB of "
-                       "memory: %s",
+                       "%s: %s%s",
                        (double)m->weights / MiB, (double)m->activations / MiB,
-                       (double)m->total / MiB,
+                       (double)m->total / MiB, memory_name(m),
                        m->weights >= m->total ? "it takes a smaller model, or more memory"
-                                              : "lower --max-num-batched-tokens or --max-num-seqs");
+                                              : "lower --max-num-batched-tokens or --max-num-seqs",
+                       m->dedicated ? ", or raise --gpu-memory-utilization" : "");
     *left = m->total - taken;
     return true;
 }
@@ -63,6 +69,8 @@ static bool choose_budget(const struct engine_config *c, uint64_t wanted_pages,
                           struct err *e)
 {
     *budget = c->kv_cache_memory;
+    if (*budget == 0 && m->dedicated)
+        *budget = left;
     if (*budget == 0) {
         *budget = times(times((uint64_t)c->max_num_seqs, wanted_pages), m->page);
         *budget = smaller(*budget, smaller(m->total / 4, left - left / 4));
@@ -70,10 +78,18 @@ static bool choose_budget(const struct engine_config *c, uint64_t wanted_pages,
     if (*budget <= left)
         return true;
     return err_set(e, ERR_MEMORY,
-                   "--kv-cache-memory asks for %.1f MiB, but of the %.1f MiB of memory weights "
+                   "--kv-cache-memory asks for %.1f MiB, but of the %.1f MiB of %s weights "
                    "take %.1f MiB and activations %.1f MiB: at most %.1f MiB fits",
-                   (double)*budget / MiB, (double)m->total / MiB, (double)m->weights / MiB,
-                   (double)m->activations / MiB, floor_tenth(left));
+                   (double)*budget / MiB, (double)m->total / MiB, memory_name(m),
+                   (double)m->weights / MiB, (double)m->activations / MiB, floor_tenth(left));
+}
+
+static uint64_t cached_pages(const struct engine_config *c, const struct memory_needs *m,
+                             uint64_t n_pages)
+{
+    if (c->prefix_cache_memory)
+        return smaller(c->prefix_cache_memory / m->page, n_pages);
+    return m->dedicated ? n_pages : n_pages / 2;
 }
 
 bool planner_pool(const struct engine_config *c, int wanted_len, const struct memory_needs *m,
@@ -102,8 +118,7 @@ bool planner_pool(const struct engine_config *c, int wanted_len, const struct me
     *out = (struct memory_plan){
         .max_model_len = n < need ? (int)(n * block) : wanted_len,
         .n_pages = (int)n,
-        .max_cached_pages =
-            (int)(c->prefix_cache_memory ? smaller(c->prefix_cache_memory / m->page, n) : n / 2),
+        .max_cached_pages = (int)cached_pages(c, m, n),
         .kv_bytes = n * m->page,
     };
     return true;

@@ -8,7 +8,8 @@
 struct memory_needs {
     uint64_t total; /* of the machine, or of the control group */
     uint64_t weights, activations;
-    uint64_t page; /* of one KV page, all layers */
+    uint64_t page;  /* of one KV page, all layers */
+    bool dedicated; /* a GPU's memory, of which the pool may have all that is left */
 };
 
 struct memory_plan {
@@ -24,9 +25,10 @@ bool planner_context(const struct engine_config *, const struct model_spec *, in
 
 /* The pool's budget is kv_cache_memory; or what max_num_seqs contexts can use, at most a quarter
  * of the machine and three quarters of what the model leaves (the process has more than the
- * model). Of it the prefix cache has prefix_cache_memory, or a half. An explicit pool or context
- * that does not fit beside the model is refused, and so is a model that fills the machine: the
- * message has the numbers and what would fit. */
+ * model); on a GPU all that is left. Of it the prefix cache has prefix_cache_memory, or a half (on
+ * a GPU all, which is taken anyway). An explicit pool or context that does not fit beside the model
+ * is refused, and so is a model that fills the machine: the message has the numbers and what would
+ * fit. */
 bool planner_pool(const struct engine_config *, int wanted_len, const struct memory_needs *,
                   struct memory_plan *out, struct err *e);
 

@@ -42,6 +42,7 @@ struct backend_config {
                               int8 planes): twice the multiplications, a 250th of the rounding;
                               and what BF16 weights read is not rounded to bf16 (CPU) */
     bool pin_threads;      /* CPU: each to a processor of its own, different cores first */
+    double memory_share;   /* CUDA: of the device's memory that may be used; 0: 0.9 */
     /* CPU: the file in which packed weights are kept for the next open; NULL: in none. `model` is a
      * number that another model's files, or these after a change, do not have. */
     const char *repack_cache;
@@ -77,6 +78,7 @@ struct kv_config {
     int n_pages;
     enum dtype dtype; /* F32, F16, BF16 or INT8 (one scale for each token and head of K, and of V,
                          fixed when it is written) */
+    int n_heads;      /* of the queries; CUDA: attention is prepared for them */
 };
 
 enum act_fn {
@@ -164,7 +166,9 @@ struct moe_layer {
 };
 
 struct backend_memory {
-    uint64_t total; /* bytes of the device (CPU: of the machine or the control group) */
+    uint64_t total; /* bytes that may be taken: of a GPU its share of the memory, less what others
+                       have there; CPU: of the machine or the control group */
+    bool dedicated; /* nothing else wants what is left: the KV pool may have all of it */
     uint64_t weights, kv, activations; /* bytes that this backend took */
 };
 
@@ -192,6 +196,9 @@ struct backend_ops {
                                          bool logit_rows, struct err *e);
     /* Scratch memory of a mixture of experts. */
     struct moe *(*moe_new)(struct backend *, const struct moe_config *, struct err *e);
+    /* Tells of a layer's experts while loading, before the first `moe` with them; its arrays stay
+     * where they are. NULL: nobody wants to know. */
+    bool (*moe_layer_new)(struct backend *, struct moe *, const struct moe_layer *, struct err *e);
     struct rope *(*rope_new)(struct backend *, const struct rope_config *, struct err *e);
     /* Takes the KV pool. Its pages start filled with NaN in debug builds. */
     bool (*kv_open)(struct backend *, const struct kv_config *, struct err *e);

@@ -31,7 +31,7 @@ struct number_list {
 };
 
 struct bench_options {
-    const char *model, *svg, *kv_cache_dtype, *dtype, *quantization, *activation_bits;
+    const char *model, *svg, *device, *kv_cache_dtype, *dtype, *quantization, *activation_bits;
     struct number_list threads, prompt, generate, depth, batch;
     int64_t repeat;
     bool json, help, own_depths, shared_depth, pin_threads;
@@ -62,6 +62,7 @@ static const char help_text[] =
     "  --depth LIST      tokens that are in the cache before (0)\n"
     "  --batch LIST      requests that run together (1)\n"
     "  --shared-depth    the requests of a batch have these tokens in common, and so their pages\n"
+    "  --device auto|cuda|cpu  as of serve (auto)\n"
     "  --kv-cache-dtype, --dtype, --quantization, --activation-bits  as of serve (auto, auto,\n"
     "                    none, auto)\n"
     "  --repeat N        samples of each test (3)\n"
@@ -120,6 +121,7 @@ static bool parse_flag(struct bench_options *o, int argc, char **argv, int *i, s
         {"--depth", &o->depth, NULL, NULL, 0, 1 << 24},
         {"--batch", &o->batch, NULL, NULL, 1, MAX_BATCH},
         {"--repeat", NULL, &o->repeat, NULL, 1, 1000},
+        {"--device", NULL, NULL, &o->device, 0, 0},
         {"--activation-bits", NULL, NULL, &o->activation_bits, 0, 0},
         {"--kv-cache-dtype", NULL, NULL, &o->kv_cache_dtype, 0, 0},
         {"--dtype", NULL, NULL, &o->dtype, 0, 0},
@@ -189,6 +191,7 @@ static bool parse_options(struct bench_options *o, int argc, char **argv, struct
         .prompt = {1, {512}},
         .generate = {1, {64}},
         .repeat = 3,
+        .device = "auto",
         .kv_cache_dtype = "auto",
         .dtype = "auto",
         .quantization = "none",
@@ -467,6 +470,7 @@ static bool run_with_threads(const struct bench_options *o, const struct model_f
     sem_init(&b.news, 0, 0);
     bool ok = engine_config_types(&c, o->kv_cache_dtype, o->dtype, o->quantization,
                                   o->activation_bits, e) &&
+              engine_config_device(&c, o->device, e) &&
               ((b.engine = engine_open(&c, m, wake, &b, e)) || explain(e, &c));
     if (ok)
         name_backend(results, engine_get_info(b.engine)->backend, o->threads.n == 1);

@@ -1,5 +1,6 @@
 #include "loaded_model.h"
 
+#include "cuda_module.h"
 #include "inspect_template.h"
 #include "log.h"
 #include "read_file.h"
@@ -147,6 +148,23 @@ bool engine_config_types(struct engine_config *c, const char *kv_cache_dtype, co
                    quantization);
 }
 
+bool engine_config_device(struct engine_config *c, const char *device, struct err *e)
+{
+    struct err why;
+    const bool is_auto = strcmp(device, "auto") == 0;
+    if (strcmp(device, "cpu") == 0)
+        return true;
+    if (!cuda_module_usable(&why)) {
+        if (is_auto)
+            log_info("device: cpu (no cuda: %s)", why.msg);
+        return is_auto || err_set(e, why.code, "--device %s: %s", device, why.msg);
+    }
+    if (is_auto)
+        log_info("device: cuda, as a GPU is there (--device cpu: not)");
+    c->open_backend = backend_cuda_open;
+    return true;
+}
+
 static void add_bytes(void *arg, const char *type, uint64_t bytes)
 {
     *(uint64_t *)arg += bytes;
@@ -185,9 +203,11 @@ bool loaded_model_open(struct loaded_model *m, const struct settings *s, void (*
         .prefix_cache_memory = (uint64_t)s->prefix_cache_memory,
         .prefix_caching = s->enable_prefix_caching,
         .repack_cache = s->repack_cache,
+        .gpu_memory_share = s->gpu_memory_utilization,
     };
     if (!engine_config_types(&config, s->kv_cache_dtype, s->dtype, s->quantization,
-                             s->activation_bits, e))
+                             s->activation_bits, e) ||
+        !engine_config_device(&config, s->device, e))
         return false;
     struct model_file *file = model_file_open(s->model, e);
     if (!file)

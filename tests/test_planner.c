@@ -75,6 +75,25 @@ static void the_default_pool_fits_beside_the_model(void **state)
     assert_int_equal(p.max_model_len, 30 * 16);
 }
 
+static void a_gpu_gives_the_pool_all_that_the_model_leaves(void **state)
+{
+    struct memory_needs m = machine(8000, 6000, 1000);
+    m.dedicated = true;
+    struct memory_plan p = planned(&usual, 1024, m);
+    assert_int_equal(p.n_pages, 1000);
+    assert_int_equal(p.max_cached_pages, 1000);
+    struct engine_config c = usual;
+    c.kv_cache_memory = 1001 * MiB;
+    refused(&c, 1024, m,
+            (const char *[]){"8000.0 MiB of the GPU's memory that may be used",
+                             "at most 1000.0 MiB fits", NULL});
+    m.weights = 8000 * MiB;
+    refused(
+        &usual, 1024, m,
+        (const char *[]){"the 8000.0 MiB of the GPU's memory that may be used: it takes a smaller",
+                         "or raise --gpu-memory-utilization", NULL});
+}
+
 static void a_model_that_fills_the_machine_is_refused(void **state)
 {
     refused(&usual, 1024, machine(8000, 8000, 10),
@@ -145,6 +164,7 @@ int main(void)
         cmocka_unit_test(the_default_pool_is_at_most_a_quarter_of_the_machine),
         cmocka_unit_test(the_prefix_cache_has_half_of_the_pool_or_what_it_is_given),
         cmocka_unit_test(the_default_pool_fits_beside_the_model),
+        cmocka_unit_test(a_gpu_gives_the_pool_all_that_the_model_leaves),
         cmocka_unit_test(a_model_that_fills_the_machine_is_refused),
         cmocka_unit_test(a_pool_that_does_not_fit_beside_the_model_is_refused_with_what_fits),
         cmocka_unit_test(a_context_that_does_not_fit_shrinks_unless_it_was_asked_for),

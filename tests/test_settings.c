@@ -240,6 +240,27 @@ static void sizes_have_binary_units_and_a_bare_number_is_gib(void **state)
         assert_false(parse_size(bad[i], &bytes, &e));
 }
 
+static void a_fraction_is_above_0_and_at_most_1(void **state)
+{
+    static const char *const bad[] = {"0", "1.01", "-0.5", "90%", "nan", "1e-1", "", ".", "0.5.5"};
+    struct settings s;
+    struct err e;
+    double v = 0;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        if (parse_fraction(bad[i], &v, &e))
+            fail_msg("\"%s\" is taken as %g", bad[i], v);
+    assert_true(parse_fraction("1", &v, &e) && v == 1);
+    assert_int_equal(READ(&s, &e, "m"), SETTINGS_OK);
+    assert_true(s.gpu_memory_utilization == 0.9);
+    settings_free(&s);
+    assert_int_equal(READ(&s, &e, "m", "--gpu-memory-utilization", "0.25"), SETTINGS_OK);
+    assert_true(s.gpu_memory_utilization == 0.25);
+    settings_free(&s);
+    REFUSED("--gpu-memory-utilization 2: expected a number above 0, at most 1", "m",
+            "--gpu-memory-utilization", "2");
+    REFUSED("--device gpu: expected one of auto|cuda|cpu", "m", "--device", "gpu");
+}
+
 static void help_is_asked_for_anywhere(void **state)
 {
     struct settings s;
@@ -260,6 +281,7 @@ int main(void)
         cmocka_unit_test(listening_beyond_loopback_needs_a_key_or_consent),
         cmocka_unit_test(config_files_are_checked_like_flags),
         cmocka_unit_test(sizes_have_binary_units_and_a_bare_number_is_gib),
+        cmocka_unit_test(a_fraction_is_above_0_and_at_most_1),
         cmocka_unit_test(help_is_asked_for_anywhere),
     };
     return cmocka_run_group_tests(tests, clear_environment, NULL);

@@ -2,6 +2,7 @@
  * for it, or bit by bit at any call: a missing event or wait shows. */
 #include "runtime.h"
 
+#include <cstdlib>
 #include <deque>
 #include <set>
 #include <vector>
@@ -130,9 +131,19 @@ cudaError_t runtime_enqueue(cudaStream_t stream, work w)
     return runtime_sticky();
 }
 
+/* TOKEND_EMU_FAULT=n in the environment: the n-th launch fails, as a faulty kernel's does. */
+static bool is_to_fail()
+{
+    static const char *text = getenv("TOKEND_EMU_FAULT");
+    static long left = text ? atol(text) : 0;
+    return left > 0 && --left == 0;
+}
+
 void emu_enqueue_launch(const emu_launch &l, size_t argument_bytes, std::function<void()> body)
 {
     cudaError_t e = emu_check_launch(l, argument_bytes);
+    if (!e && is_to_fail())
+        e = cudaErrorLaunchFailure;
     if (!e)
         e = runtime_enqueue(l.stream, [l, body] { return emu_run_grid(l, body); });
     runtime_error(e);

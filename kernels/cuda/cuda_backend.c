@@ -1,0 +1,361 @@
+/* cuda_backend.c: the CUDA backend's table, opening and closing, the KV pool. */
+#include "cuda_backend.h"
+
+#include <assert.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend_module.h"
+#include "cuda_record.h"
+
+enum { LEAST_MAJOR = 8 }; /* compute capability: cp.async, mma of bf16 */
+enum { MOST_PARTIALS = 64 << 20 };
+static const double usual_share = 0.9; /* of the device's memory */
+
+/* --- KV pool --- */
+
+static struct cuda_kv pool_shape(const struct kv_config *c)
+{
+    return (struct cuda_kv){
+        .dtype = c->dtype,
+        .n_layers = c->n_layers,
+        .n_kv_heads = c->n_kv_heads,
+        .head_dim = c->head_dim,
+        .block_size = c->block_size,
+    };
+}
+
+static uint64_t kv_page_bytes(struct backend *base, const struct kv_config *c)
+{
+    const struct cuda_kv kv = pool_shape(c);
+    return cuda_kv_page_bytes(&kv);
+}
+
+/* Partial results of attention: as many as the longest rows of a full step could have, or fewer,
+ * and then less is split. */
+static size_t partials_bytes(const struct cuda_backend *b, const struct kv_config *c)
+{
+    const double positions = (double)b->config.max_pages * c->block_size;
+    const double segments = positions / CUDA_ATTENTION_SEGMENT + 1;
+    const double most =
+        segments * b->config.max_rows * c->n_heads * (c->head_dim + 4) * (double)sizeof(float);
+    return most < MOST_PARTIALS ? (size_t)most : MOST_PARTIALS;
+}
+
+static bool attention_of(struct cuda_attention *a, const struct kv_config *c, struct err *e)
+{
+    const struct cuda_kv kv = pool_shape(c);
+    return cuda_check(cuda_attention_open(a, c->n_heads, &kv), "preparing attention", e);
+}
+
+static uint64_t kv_extra_bytes(struct backend *base, const struct kv_config *c)
+{
+    const struct cuda_backend *b = cuda_of(base);
+    struct cuda_attention a;
+    struct err e;
+    return attention_of(&a, c, &e) ? partials_bytes(b, c) + cuda_step_bytes(b, &a) : 0;
+}
+
+static bool check_pool(const struct cuda_backend *b, const struct kv_config *c, struct err *e)
+{
+    if (b->kv.pool)
+        return err_set(e, ERR_INVALID, "the KV pool is open already");
+    if (c->dtype != DTYPE_F32 && c->dtype != DTYPE_F16 && c->dtype != DTYPE_BF16)
+        return err_set(e, ERR_UNSUPPORTED, "KV type %s: the CUDA backend has f32, f16, bf16",
+                       (unsigned)c->dtype < DTYPE_ALL ? dtype_info(c->dtype)->name : "?");
+    if (c->block_size < 16 || c->block_size % 16 != 0 || c->block_size > 4096)
+        return err_set(e, ERR_INVALID, "block size %d: expected a multiple of 16 up to 4096",
+                       c->block_size);
+    if (c->head_dim < 16 || c->head_dim > 256 || c->head_dim % 16 != 0)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "heads of %d dims: the CUDA backend has multiples of 16 up to 256",
+                       c->head_dim);
+    if (c->n_layers < 1 || c->n_kv_heads < 1 || c->n_pages < 1 || c->n_layers > 65536 ||
+        c->n_kv_heads > 65536 || c->n_heads < 1 || c->n_heads % c->n_kv_heads != 0)
+        return err_set(e, ERR_INVALID, "KV pool of %d pages, %d layers, %d heads for %d of queries",
+                       c->n_pages, c->n_layers, c->n_kv_heads, c->n_heads);
+    if ((int64_t)c->n_pages * c->block_size > INT_MAX)
+        return err_set(e, ERR_LIMIT, "KV pool of %d pages of %d tokens: more than %d tokens",
+                       c->n_pages, c->block_size, INT_MAX);
+    return true;
+}
+
+/* What a step reads, and attention's partial results */
+static bool take_step(struct cuda_backend *b, const struct kv_config *c, struct err *e)
+{
+    b->partials_bytes = partials_bytes(b, c);
+    b->partials =
+        cuda_arena_take(&b->activations, b->partials_bytes, "attention's partial results", e);
+    b->step.bytes = cuda_step_bytes(b, &b->attention);
+    return b->partials && cuda_plan_grow(b, c->n_layers, e) &&
+           (b->step.device = cuda_arena_take(&b->activations, b->step.bytes, "step inputs", e)) &&
+           (b->step.host = cuda_pinned_take(b, b->step.bytes, "step inputs", e));
+}
+
+static bool kv_open(struct backend *base, const struct kv_config *c, struct err *e)
+{
+    struct cuda_backend *b = cuda_of(base);
+    if (!check_pool(b, c, e) || !attention_of(&b->attention, c, e) || !take_step(b, c, e))
+        return false;
+    struct cuda_kv kv = pool_shape(c);
+    const size_t bytes = (size_t)c->n_pages * cuda_kv_page_bytes(&kv);
+    kv.pool = cuda_arena_take(&b->kv_memory, bytes, "KV pool", e);
+    if (!kv.pool)
+        return false;
+#ifndef NDEBUG
+    if (!cuda_check(cudaMemsetAsync(kv.pool, 0xFF, bytes, b->stream), "filling the KV pool", e))
+        return false;
+#endif
+    b->kv = kv;
+    b->n_pages = c->n_pages;
+    return true;
+}
+
+static uint8_t *page_at(const struct cuda_backend *b, int page)
+{
+    assert(page >= 0 && page < b->n_pages);
+    return (uint8_t *)b->kv.pool + (size_t)page * cuda_kv_page_bytes(&b->kv);
+}
+
+/* A failure is told by the next submit. */
+static void note(struct cuda_backend *b, cudaError_t code, const char *what)
+{
+    if (code != cudaSuccess && !b->failed) {
+        b->failed = true;
+        cuda_check(code, what, &b->fault);
+    }
+}
+
+static void page_copy(struct backend *base, int src, int dst)
+{
+    struct cuda_backend *b = cuda_of(base);
+    note(b,
+         cudaMemcpyAsync(page_at(b, dst), page_at(b, src), cuda_kv_page_bytes(&b->kv),
+                         cudaMemcpyDeviceToDevice, b->stream),
+         "copying a page");
+}
+
+static void page_fill(struct backend *base, int page, uint8_t byte)
+{
+    struct cuda_backend *b = cuda_of(base);
+    note(b, cudaMemsetAsync(page_at(b, page), byte, cuda_kv_page_bytes(&b->kv), b->stream),
+         "filling a page");
+}
+
+/* --- the rest of the table --- */
+
+static const float *read_row(struct backend *base, const struct activation *a, int row)
+{
+    assert(a->host && a->written && row >= 0 && row < cuda_rows(cuda_of(base), a));
+    return a->host + (size_t)row * (size_t)a->width;
+}
+
+static void host_for(struct backend *base, void (*fn)(void *arg, int i), void *arg, int n)
+{
+    team_for(cuda_of(base)->team, fn, arg, n);
+}
+
+static void memory(struct backend *base, struct backend_memory *out)
+{
+    const struct cuda_backend *b = cuda_of(base);
+    *out = (struct backend_memory){
+        .total = b->total,
+        .dedicated = true,
+        .weights = b->weights.bytes,
+        .kv = b->kv_memory.bytes,
+        .activations = b->activations.bytes + b->scratch_bytes,
+    };
+}
+
+static const char *describe(struct backend *base)
+{
+    return cuda_of(base)->description;
+}
+
+static void close_cuda(struct backend *base)
+{
+    struct cuda_backend *b = cuda_of(base);
+    if (!b)
+        return;
+    if (b->stream)
+        cudaStreamSynchronize(b->stream); /* of a failed device: an error that was told */
+    cuda_uploads_close(b);
+    cuda_scratch_free(&b->staging);
+    cuda_scratch_free(&b->staging_up);
+    cuda_scratch_free(&b->converted);
+    cuda_arena_free(&b->weights);
+    cuda_arena_free(&b->activations);
+    cuda_arena_free(&b->kv_memory);
+    cuda_pinned_free(b);
+    if (b->stream)
+        cudaStreamDestroy(b->stream);
+    team_free(b->team);
+    blocks_free(&b->blocks);
+    free(b);
+}
+
+static const struct backend_ops ops = {
+    .name = "cuda",
+    .close = close_cuda,
+    .memory = memory,
+    .describe = describe,
+    .weight_load = cuda_weight_load,
+    .weights_loaded = cuda_weights_loaded,
+    .activation_new = cuda_activation_new,
+    .moe_new = cuda_moe_new,
+    .moe_layer_new = cuda_moe_layer_new,
+    .rope_new = cuda_rope_new,
+    .kv_open = kv_open,
+    .kv_page_bytes = kv_page_bytes,
+    .kv_extra_bytes = kv_extra_bytes,
+    .page_copy = page_copy,
+    .page_fill = page_fill,
+    .step_begin = cuda_step_begin,
+    .embed = cuda_record_embed,
+    .norm = cuda_record_norm,
+    .norm_add = cuda_record_norm_add,
+    .norm_logit_rows = cuda_record_norm_logit_rows,
+    .linear = cuda_record_linear,
+    .rope_write_kv = cuda_record_rope_write_kv,
+    .attention = cuda_record_attention,
+    .soft_cap = cuda_record_soft_cap,
+    .gated_add = cuda_record_gated_add,
+    .moe = cuda_record_moe,
+    .submit = cuda_submit,
+    .read = read_row,
+    .host_for = host_for,
+};
+
+/* --- opening --- */
+
+static bool check_config(const struct backend_config *c, struct err *e)
+{
+    if (c->max_rows < 1 || c->max_seqs < 1 || c->max_pages < 1 || c->max_logits < 1 ||
+        c->max_rows > 1 << 20 || c->max_seqs > 1 << 20 || c->max_logits > c->max_rows)
+        return err_set(e, ERR_INVALID,
+                       "a step of %d rows, %d sequences of %d pages, %d logits: expected 1 to "
+                       "%d, and no more logits than rows",
+                       c->max_rows, c->max_seqs, c->max_pages, c->max_logits, 1 << 20);
+    return true;
+}
+
+/* Device 0 of those that CUDA_VISIBLE_DEVICES leaves, which every new thread's calls go to */
+static bool find_device(struct cudaDeviceProp *p, struct err *e)
+{
+    int n = 0;
+    const cudaError_t code = cudaGetDeviceCount(&n);
+    if (code == cudaErrorInsufficientDriver)
+        return err_set(e, ERR_DEVICE, "no NVIDIA driver, or one older than CUDA %d.%d wants",
+                       CUDART_VERSION / 1000, CUDART_VERSION / 10 % 100);
+    if (code == cudaErrorNoDevice || (code == cudaSuccess && n == 0))
+        return err_set(e, ERR_DEVICE, "no NVIDIA GPU");
+    if (!cuda_check(code, "counting devices", e) ||
+        !cuda_check(cudaGetDeviceProperties(p, 0), "looking at the GPU", e))
+        return false;
+    return p->major >= LEAST_MAJOR ||
+           err_set(e, ERR_UNSUPPORTED,
+                   "%s has compute capability %d.%d: the kernels need %d.0 or later", p->name,
+                   p->major, p->minor, LEAST_MAJOR);
+}
+
+/* Whether this library has code for the device: the smallest kernel runs. */
+static bool try_kernel(struct cuda_backend *b, struct err *e)
+{
+    const char *const what = "trying a kernel";
+    float *x = cuda_arena_take(&b->activations, sizeof *x, what, e);
+    return x && cuda_check(cudaMemsetAsync(x, 0, sizeof *x, b->stream), what, e) &&
+           cuda_check(cuda_soft_cap(b->stream, x, 1, 1), what, e) &&
+           cuda_check(cudaStreamSynchronize(b->stream), what, e);
+}
+
+/* The configured share of the device, less what others have of it */
+static bool count_memory(struct cuda_backend *b, const struct cudaDeviceProp *p, struct err *e)
+{
+    size_t left, total;
+    if (!cuda_check(cudaMemGetInfo(&left, &total), "asking for the GPU's memory", e))
+        return false;
+    const double share = b->config.memory_share > 0 ? b->config.memory_share : usual_share;
+    const uint64_t most = (uint64_t)((double)total * share), others = total - left;
+    b->total = most > others ? most - others : 0;
+    const int n = team_size(b->team);
+    snprintf(b->description, sizeof b->description, "%.80s (%.0f GiB, sm_%d%d), %d thread%s",
+             p->name, (double)total / (1 << 30), p->major, p->minor, n, n == 1 ? "" : "s");
+    return true;
+}
+
+static bool take_inputs(struct cuda_backend *b, struct err *e)
+{
+    struct step_inputs *in = &b->inputs;
+    const size_t rows = (size_t)b->config.max_rows, seqs = (size_t)b->config.max_seqs;
+    struct {
+        void **at;
+        size_t n, size;
+    } wanted[] = {
+        {(void **)&in->ids, rows, sizeof *in->ids},
+        {(void **)&in->positions, rows, sizeof *in->positions},
+        {(void **)&in->kv_slots, rows, sizeof *in->kv_slots},
+        {(void **)&in->adapters, rows, sizeof *in->adapters},
+        {(void **)&in->seqs, seqs, sizeof *in->seqs},
+        {(void **)&in->page_tables, seqs, (size_t)b->config.max_pages * sizeof(int32_t)},
+        {(void **)&in->logit_rows, (size_t)b->config.max_logits, sizeof(int32_t)},
+    };
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        *wanted[i].at =
+            blocks_take(&b->blocks, wanted[i].n, wanted[i].size, "step inputs", NULL, e);
+        if (!*wanted[i].at)
+            return false;
+    }
+    return cuda_plan_grow(b, 0, e);
+}
+
+static bool open_device(struct cuda_backend *b, struct err *e)
+{
+    struct cudaDeviceProp p;
+    return find_device(&p, e) &&
+           cuda_check(cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking), "a stream",
+                      e) &&
+           count_memory(b, &p, e) && try_kernel(b, e) && take_inputs(b, e);
+}
+
+static struct backend *open_cuda(const struct backend_config *config, struct err *e)
+{
+    if (!check_config(config, e))
+        return NULL;
+    struct cuda_backend *b = calloc(1, sizeof *b);
+    if (!b) {
+        err_set(e, ERR_MEMORY, "out of memory");
+        return NULL;
+    }
+    b->base.ops = &ops;
+    b->config = *config;
+    b->config.repack_cache = NULL; /* the caller's */
+    b->team = team_new(config->threads, config->pin_threads, e);
+    if (!b->team || !open_device(b, e)) {
+        close_cuda(&b->base);
+        return NULL;
+    }
+    b->base.n_helpers = team_size(b->team);
+    return &b->base;
+}
+
+static bool usable(struct err *e)
+{
+    struct cudaDeviceProp p;
+    return find_device(&p, e);
+}
+
+__attribute__((visibility("default"))) const struct backend_module *backend_module_of(void)
+{
+    static const struct backend_module module = {
+        .abi = BACKEND_MODULE_ABI,
+        .ops_bytes = sizeof(struct backend_ops),
+        .config_bytes = sizeof(struct backend_config),
+        .inputs_bytes = sizeof(struct step_inputs),
+        .version = TOKEND_VERSION,
+        .usable = usable,
+        .open = open_cuda,
+    };
+    return &module;
+}

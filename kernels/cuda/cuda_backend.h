@@ -1,0 +1,258 @@
+/* cuda_backend.h: what the files of the CUDA backend share.
+ *
+ * cuda_backend.c has the table, opening and the KV pool; cuda_memory.c memory of the device and
+ * copies to it; cuda_weights.c and cuda_rows.c what the model loads; cuda_record.c records a step,
+ * cuda_step.c and cuda_linears.c run it. All of it runs on one stream. */
+#ifndef TOKEND_CUDA_BACKEND_H
+#define TOKEND_CUDA_BACKEND_H
+
+#include <cuda_runtime_api.h>
+
+#include "backend.h"
+#include "blocks.h"
+#include "kernels.h"
+#include "team.h"
+
+/* Memory of the device that is given back at close only: small parts lie side by side in pieces
+ * that they share. */
+struct cuda_arena {
+    struct cuda_piece *pieces;
+    uint8_t *at; /* in the newest shared piece */
+    size_t left;
+    uint64_t bytes; /* of all pieces */
+};
+
+/* A buffer whose content no operation leaves to another */
+struct cuda_scratch {
+    void *at;
+    size_t bytes;
+};
+
+struct weight {
+    enum dtype type;
+    int64_t rows, cols;
+    float *vector;             /* [cols] on the device; NULL: a matrix */
+    struct cuda_matrix matrix; /* data NULL: a vector */
+};
+
+/* The forms of rows. A linear of float weights reads their type; the float32 rows beside it are
+ * what it is made from, and what readers of another type get. */
+enum rows_form {
+    ROWS_PLAIN,     /* float32 */
+    ROWS_FLOAT,     /* values, and float32 where some reader wants it */
+    ROWS_QUANTISED, /* int8 blocks */
+};
+struct activation {
+    int width, max_rows;
+    bool logit_rows;
+    enum rows_form form;
+    float *f;     /* [max_rows][width]; of ROWS_QUANTISED NULL */
+    bool wants_f; /* of ROWS_FLOAT: f is written, too */
+    struct cuda_rows
+        rows; /* values: f itself where that is the same; the stride of q is the step's */
+    /* Of plain logit rows: a pinned copy of those that the step wrote */
+    float *host;
+    bool written;
+    struct activation *next_host;
+};
+
+/* The experts of a layer, whose weights' places are on the device; `of` says which layer */
+struct cuda_layer_experts {
+    const struct weight *const *of;
+    struct cuda_moe_layer layer;
+    struct cuda_layer_experts *next;
+};
+struct moe {
+    struct cuda_moe moe;
+    struct cuda_layer_experts *layers;
+};
+
+struct rope {
+    struct cuda_rope rope;
+    int max_positions;
+};
+
+enum op {
+    OP_EMBED,
+    OP_NORM,
+    OP_NORM_ADD,
+    OP_LINEAR,
+    OP_ROPE_WRITE_KV,
+    OP_ATTENTION,
+    OP_SOFT_CAP,
+    OP_GATED_ADD,
+    OP_MOE,
+};
+struct record {
+    enum op op;
+    struct activation *out;     /* what it writes; of linear: outs */
+    const struct activation *x; /* what it reads */
+    union {
+        struct {
+            const struct weight *table;
+            float scale;
+        } embed;
+        struct cuda_norm norm; /* w NULL: none */
+        struct {
+            enum linear_into into;
+            enum act_fn act;
+            int n_w;
+            const struct weight *w[CUDA_MAX_JOBS], *bias[CUDA_MAX_JOBS];
+            struct activation *outs[CUDA_MAX_JOBS];
+        } linear;
+        struct {
+            int layer, n_heads;
+            struct cuda_qk_norm norm;
+            const struct rope *rope; /* NULL: no turn */
+            struct activation *q, *k, *v;
+        } rope;
+        struct {
+            int layer, window; /* window: which of the step's */
+            struct attention_config config;
+            const float *sinks;
+        } attention;
+        float cap;
+        struct {
+            const struct activation *in;
+            const float *w;
+        } gated_add;
+        struct {
+            enum linear_into into;
+            const struct moe *moe;
+            const struct cuda_moe_layer *layer;
+            const struct activation *logits;
+        } moe;
+    };
+};
+
+enum {
+    CUDA_MAX_WINDOWS = 4,
+    CUDA_FIRST_PLAN = 256, /* records before kv_open says how many layers there are */
+    CUDA_UPLOAD_BYTES = 4 << 20,
+};
+
+/* Its float32 rows are all that it has. */
+static inline bool cuda_is_float(const struct activation *a)
+{
+    return a->f && (a->form == ROWS_PLAIN || a->rows.values == a->f);
+}
+
+enum { CUDA_FLOAT_STEP = 32 }; /* float rows that linears read are padded to a multiple of it */
+static inline int64_t cuda_float_stride(int64_t width)
+{
+    return (width + CUDA_FLOAT_STEP - 1) / CUDA_FLOAT_STEP * CUDA_FLOAT_STEP;
+}
+
+/* What a step reads besides activations: packed into pinned memory and copied by one call. On the
+ * device, of this step: */
+struct cuda_step {
+    uint8_t *host, *device;
+    size_t bytes; /* that there is room for */
+    const int32_t *ids, *positions, *slots, *logit_rows;
+    struct cuda_attention_step attention[CUDA_MAX_WINDOWS];
+};
+
+struct cuda_backend {
+    struct backend base;
+    struct backend_config config;
+    int device;
+    char description[160];
+    uint64_t total; /* bytes that may be taken in all */
+    struct team *team;
+    cudaStream_t stream;
+    bool failed;
+    struct err fault; /* of the first call that failed: nothing runs any more */
+
+    struct blocks blocks; /* of the host */
+    struct cuda_pinned *pinned;
+    struct cuda_arena weights, activations, kv_memory;
+    uint64_t scratch_bytes;
+    /* Loading: halves of a pinned buffer, and when the copy of each has been done */
+    uint8_t *upload[2];
+    cudaEvent_t uploaded[2];
+    int next_upload;
+
+    /* Rows of float32 before they become what their readers want; of a linear of two types, the
+     * other one; rows of a reader whose type is another than the buffer's */
+    struct cuda_scratch staging, staging_up, converted;
+    struct activation *host_rows; /* those with a pinned copy */
+
+    struct cuda_kv kv;
+    int n_pages;
+    struct cuda_attention attention;
+    float *partials;
+    size_t partials_bytes;
+
+    struct step_inputs inputs;
+    struct record *plan;
+    int n_plan, max_plan;
+    int windows[CUDA_MAX_WINDOWS], n_windows; /* of this step's attention */
+    struct cuda_step step;
+};
+
+static inline struct cuda_backend *cuda_of(struct backend *b)
+{
+    return (struct cuda_backend *)b;
+}
+
+/* --- cuda_memory.c --- */
+
+/* NULL and *e, which names `what`, when the device has not as much */
+void *cuda_arena_take(struct cuda_arena *, size_t bytes, const char *what, struct err *e);
+void cuda_arena_free(struct cuda_arena *);
+/* Room for at least so many bytes; what was there is lost. */
+bool cuda_scratch_reserve(struct cuda_backend *, struct cuda_scratch *, size_t bytes,
+                          struct err *e);
+void cuda_scratch_free(struct cuda_scratch *);
+/* Pinned memory of the host, freed at close */
+void *cuda_pinned_take(struct cuda_backend *, size_t bytes, const char *what, struct err *e);
+void cuda_pinned_free(struct cuda_backend *);
+/* Copies to the device at once. */
+bool cuda_put(void *to, const void *from, size_t bytes, const char *what, struct err *e);
+/* False and *e, which says what was done, unless it succeeded */
+bool cuda_check(cudaError_t, const char *what, struct err *e);
+
+/* --- cuda_weights.c: the table's functions --- */
+
+struct weight *cuda_weight_load(struct backend *, enum dtype, int64_t rows, int64_t cols,
+                                const void *src, struct err *e);
+void cuda_weights_loaded(struct backend *);
+void cuda_uploads_close(struct cuda_backend *);
+
+/* --- cuda_rows.c --- */
+
+struct activation *cuda_activation_new(struct backend *, int width, const struct weight *reader,
+                                       bool logit_rows, struct err *e);
+struct rope *cuda_rope_new(struct backend *, const struct rope_config *, struct err *e);
+
+/* --- cuda_experts.c --- */
+
+struct moe *cuda_moe_new(struct backend *, const struct moe_config *, struct err *e);
+bool cuda_moe_layer_new(struct backend *, struct moe *, const struct moe_layer *, struct err *e);
+const struct cuda_moe_layer *cuda_moe_layer_of(const struct moe *, const struct moe_layer *);
+
+/* --- cuda_record.c; recording is in cuda_record.h --- */
+
+bool cuda_plan_grow(struct cuda_backend *, int n_layers, struct err *e);
+uint64_t cuda_plan_bytes(int n_layers);
+
+/* --- cuda_step.c, cuda_linears.c --- */
+
+/* Bytes of a step's packed inputs at most */
+size_t cuda_step_bytes(const struct cuda_backend *, const struct cuda_attention *);
+bool cuda_submit(struct backend *, struct err *e);
+/* The rows of the step that an activation has */
+static inline int cuda_rows(const struct cuda_backend *b, const struct activation *a)
+{
+    return a->logit_rows ? b->inputs.n_logits : b->inputs.n_rows;
+}
+/* Where an operation writes float32 rows of `a`, and what then makes of them what its readers
+ * want */
+float *cuda_rows_begin(struct cuda_backend *, struct activation *);
+cudaError_t cuda_rows_end(struct cuda_backend *, struct activation *, int n);
+/* The rows of x as weights of `type` read them */
+cudaError_t cuda_rows_as(struct cuda_backend *, const struct activation *x, enum dtype type, int n,
+                         struct cuda_rows *rows);
+cudaError_t cuda_run_linear(struct cuda_backend *, const struct record *);
+
+#endif

@@ -1,0 +1,95 @@
+"""--device: the server on the CUDA backend, run by the emulated module of tests/cuda_emu, answers as
+on the CPU; a device that fails; what auto and cuda say where there is no GPU."""
+import json
+import os
+import subprocess
+
+import pytest
+from tokend import PROGRAM, Tokend, events, free_port
+
+MODULE = os.path.join(os.path.dirname(PROGRAM), "tests/cuda_emu/tokend-cuda-emu.so")
+SMALL = os.path.join(os.path.dirname(__file__), "../data/llama3.F16.gguf")
+FLAGS = ("--kv-cache-memory", "2MiB", "--max-model-len", "128", "--max-num-seqs", "4",
+         "--max-num-batched-tokens", "32", "--threads", "1")
+emulated = pytest.mark.skipif(not os.path.exists(MODULE), reason=f"no {MODULE}: needs CUDA's headers")
+
+
+def ask(server, stream):
+    return server.http.post("/v1/completions", json={
+        "model": server.name, "prompt": list(range(3, 30)), "max_tokens": 6, "temperature": 0,
+        "logprobs": 2, "ignore_eos": True, "stream": stream})
+
+
+def streamed(server):
+    """Tokens, and their log probabilities"""
+    r = ask(server, True)
+    assert r.status_code == 200, r.text
+    parts = [e["choices"][0]["logprobs"] for e in events(r.text) if e["choices"]]
+    parts = [p for p in parts if p]
+    return sum((p["tokens"] for p in parts), []), sum((p["token_logprobs"] for p in parts), [])
+
+
+@emulated
+def test_the_emulated_device_streams_what_the_cpu_does(monkeypatch):
+    monkeypatch.setenv("TOKEND_CUDA_MODULE", MODULE)
+    with Tokend(*FLAGS, "--device", "cuda", model=SMALL) as server:
+        assert "on cuda: emulated GPU" in server.output()
+        tokens, logprobs = streamed(server)
+        assert server.all_pages_are_back()
+    with Tokend(*FLAGS, "--device", "cpu", model=SMALL) as server:
+        cpu_tokens, cpu_logprobs = streamed(server)
+    assert tokens == cpu_tokens and len(tokens) == 6
+    assert all(abs(a - b) < 0.02 for a, b in zip(logprobs, cpu_logprobs))
+
+
+@emulated
+def test_auto_takes_the_device_and_gives_the_pages_what_is_left(monkeypatch):
+    monkeypatch.setenv("TOKEND_CUDA_MODULE", MODULE)
+    with Tokend("--max-model-len", "128", "--gpu-memory-utilization", "0.1", model=SMALL) as server:
+        assert "device: cuda" in server.output()
+        pages = server.metric("tokend:pages")
+        assert 50 << 20 < pages * 16 * 384 < 103 << 20, server.output()
+
+
+@emulated
+def test_a_device_that_fails_is_told_and_ends_the_program(monkeypatch):
+    monkeypatch.setenv("TOKEND_CUDA_MODULE", MODULE)
+    monkeypatch.setenv("TOKEND_EMU_FAULT", "100")
+    with Tokend(*FLAGS, "--device", "cuda", model=SMALL) as server:
+        assert server.http.get("/health").status_code == 200
+        r = ask(server, False)
+        assert r.status_code >= 500 and "the device failed" in r.text, r.text
+        assert server.process.wait(20) != 0
+        assert "CUDA: operation" in server.output() and "cudaErrorLaunchFailure" in server.output()
+
+
+def start(*flags):
+    r = subprocess.run([PROGRAM, "serve", SMALL, "--port", str(free_port()), *flags],
+                       capture_output=True, text=True, timeout=60)
+    return r.returncode, r.stderr
+
+
+@pytest.mark.parametrize("module, says", [("/nowhere/x.so", "No such file"), (SMALL, "invalid ELF header")])
+def test_cuda_without_its_module_is_refused_and_auto_goes_on(monkeypatch, module, says):
+    monkeypatch.setenv("TOKEND_CUDA_MODULE", module)
+    code, log = start("--device", "cuda")
+    assert code != 0 and "--device cuda: " in log and says in log
+    with Tokend(*FLAGS, model=SMALL) as server:
+        assert "device: cpu (no cuda: " in server.output() and says in server.output()
+
+
+@emulated
+def test_what_does_not_fit_the_gpu_is_refused_with_what_would(monkeypatch):
+    monkeypatch.setenv("TOKEND_CUDA_MODULE", MODULE)
+    code, log = start("--device", "cuda", "--kv-cache-memory", "2GiB")
+    assert code != 0 and "the GPU's memory that may be used" in log and "at most" in log
+    code, log = start("--device", "cuda", "--gpu-memory-utilization", "0.001")
+    assert code != 0 and "--gpu-memory-utilization" in log
+
+
+@emulated
+def test_bench_takes_the_device(monkeypatch):
+    monkeypatch.setenv("TOKEND_CUDA_MODULE", MODULE)
+    out = subprocess.run([PROGRAM, "bench", SMALL, "--device", "cuda", "--prompt", "8", "--generate", "2",
+                          "--repeat", "1", "--json"], capture_output=True, text=True, timeout=100, check=True)
+    assert all(json.loads(line)["tokens_per_second"] > 0 for line in out.stdout.splitlines())
