@@ -16,7 +16,7 @@ struct sampling_scratch {
     float *z;     /* [n_vocab] logits with biases and penalties */
     float *w;     /* [n_vocab] exp((z - max) / temperature) */
     int32_t *ids; /* [n_vocab] candidates, ascending */
-    double mass[MAX_BUCKETS];
+    uint64_t mass[MAX_BUCKETS];
 };
 
 struct sampling_scratch *sampling_scratch_new(int n_vocab)
@@ -104,8 +104,7 @@ void sampling_count_prompt(uint16_t *counts, const int32_t *prompt, int n)
 
 void sampling_count(uint16_t *counts, int32_t id)
 {
-    if ((counts[id] & SAMPLING_COUNT_MASK) < SAMPLING_COUNT_MASK)
-        counts[id]++;
+    counts[id] = sampling_count_one(counts[id]);
 }
 
 /* --- log probabilities --- */
@@ -130,14 +129,14 @@ bool sampling_logprobs(const float *x, int n, int32_t id, int n_tops, float *own
     if (!logits_finite(x, n))
         return false;
     float max = logits_max(x, n);
-    double log_sum = log(logits_weights(x, n, max, 1.0f, NULL));
-    *own = (float)((double)x[id] - (double)max - log_sum);
+    double log_sum = sampling_log(logits_weights(x, n, max, 1.0f, NULL));
+    *own = sampling_logprob(x[id], max, log_sum);
     if (n_tops <= 0)
         return true;
     int found = n_tops < n ? n_tops : n;
     find_tops(x, n, found, tops);
     for (int i = 0; i < found; i++)
-        tops[i].logprob = (float)((double)tops[i].logprob - (double)max - log_sum);
+        tops[i].logprob = sampling_logprob(tops[i].logprob, max, log_sum);
     for (int i = found; i < n_tops; i++)
         tops[i] = (struct top_logprob){-1, -INFINITY};
     return true;
@@ -169,27 +168,17 @@ static void mask_stops(float *z, const struct sampling_input *in)
 static void penalize(float *z, const struct sampling_input *in)
 {
     const struct sampling_params *p = in->params;
-    for (int i = 0; i < in->n_vocab; i++) {
-        if (in->counts[i] == 0)
-            continue;
-        z[i] = z[i] > 0 ? z[i] / p->repetition_penalty : z[i] * p->repetition_penalty;
-        int generated = in->counts[i] & SAMPLING_COUNT_MASK;
-        z[i] -= p->frequency_penalty * (float)generated;
-        z[i] -= generated ? p->presence_penalty : 0.0f;
-        /* An extreme penalty may have overflowed: nothing may exceed the finite. */
-        z[i] = z[i] < FLT_MAX ? z[i] : FLT_MAX;
-    }
+    for (int i = 0; i < in->n_vocab; i++)
+        z[i] = sampling_penalised(z[i], in->counts[i], p->repetition_penalty, p->frequency_penalty,
+                                  p->presence_penalty);
 }
 
 static void adjust(float *z, const struct sampling_input *in)
 {
     const struct sampling_params *p = in->params;
     memcpy(z, in->logits, (size_t)in->n_vocab * sizeof *z);
-    for (int i = 0; i < p->n_bias; i++) {
-        float *v = &z[p->bias[i].id];
-        *v += p->bias[i].bias;
-        *v = *v < FLT_MAX ? *v : FLT_MAX;
-    }
+    for (int i = 0; i < p->n_bias; i++)
+        z[p->bias[i].id] = sampling_biased(z[p->bias[i].id], p->bias[i].bias);
     mask_stops(z, in);
     if (in->counts)
         penalize(z, in);
@@ -205,58 +194,48 @@ static int32_t first_equal(const float *z, int n, float max)
 
 /* --- candidates --- */
 
+/* What a candidate adds to the measure by which a selection goes: its mass, or 1. */
+static inline uint64_t measure(const struct sampling_scratch *s, int32_t id, bool by_mass)
+{
+    return by_mass ? sampling_mass(s->w[id]) : 1;
+}
+
 /* One level of the radix selection over candidates whose key starts with `prefix` (the bits
- * above this level): the best bucket first, their measures are added to *have until `goal` is
- * reached. Returns the bucket where that happens (the last with any, if it never does). */
+ * above this level): the best bucket first, their measures are added to *have until `goal`, which
+ * all together reach, is reached. Returns the bucket where that happens. */
 static uint32_t select_bucket(struct sampling_scratch *s, int n, int level, uint32_t prefix,
-                              bool by_mass, double goal, double *have)
+                              bool by_mass, uint64_t goal, uint64_t *have)
 {
     const uint32_t n_buckets = 1u << level_bits[level];
     const int above = level_shift[level] + level_bits[level];
     memset(s->mass, 0, n_buckets * sizeof *s->mass);
-    bool used[MAX_BUCKETS] = {false};
     for (int i = 0; i < n; i++) {
-        uint32_t key = logits_key(s->z[s->ids[i]]);
+        uint32_t key = sampling_key(s->z[s->ids[i]]);
         if (level > 0 && key >> above != prefix)
             continue;
-        uint32_t b = key >> level_shift[level] & (n_buckets - 1);
-        s->mass[b] += by_mass ? (double)s->w[s->ids[i]] : 1.0;
-        used[b] = true;
+        s->mass[key >> level_shift[level] & (n_buckets - 1)] += measure(s, s->ids[i], by_mass);
     }
-    uint32_t last = 0;
-    double before_last = *have;
-    for (uint32_t b = n_buckets; b-- > 0;) {
-        if (!used[b])
-            continue;
-        last = b;
-        before_last = *have;
-        if (*have + s->mass[b] >= goal)
-            return b;
+    uint32_t b = n_buckets - 1;
+    for (; b > 0 && *have + s->mass[b] < goal; b--)
         *have += s->mass[b];
-    }
-    *have = before_last;
-    return last;
+    return b;
 }
 
 /* Keeps the shortest run of the best candidates, in order of (logit, lower id), whose measure
- * (weight, or 1 each) reaches the goal. Linear in n whatever the logits are. */
-static int keep_best(struct sampling_scratch *s, int n, bool by_mass, double goal)
+ * reaches the goal, from 1 to that of all. Linear in n whatever the logits are. */
+static int keep_best(struct sampling_scratch *s, int n, bool by_mass, uint64_t goal)
 {
-    double have = 0;
+    uint64_t have = 0;
     uint32_t key = 0;
     for (int level = 0; level < N_LEVELS; level++)
         key = key << level_bits[level] | select_bucket(s, n, level, key, by_mass, goal, &have);
     int kept = 0;
-    bool reached = false;
     for (int i = 0; i < n; i++) {
         int32_t id = s->ids[i];
-        uint32_t k = logits_key(s->z[id]);
-        if (k < key || (k == key && reached))
+        uint32_t k = sampling_key(s->z[id]);
+        if (k < key || (k == key && have >= goal))
             continue;
-        if (k == key) {
-            have += by_mass ? (double)s->w[id] : 1.0;
-            reached = have >= goal;
-        }
+        have += k == key ? measure(s, id, by_mass) : 0;
         s->ids[kept++] = id;
     }
     return kept;
@@ -273,52 +252,60 @@ static int list_candidates(struct sampling_scratch *s, int n_vocab, float least)
     return n;
 }
 
-/* Weight of candidates [from, to), by four accumulators in a fixed order. */
-static double sum_weights(const struct sampling_scratch *s, int from, int to)
+/* Mass of candidates [from, to) */
+static uint64_t sum_masses(const struct sampling_scratch *s, int from, int to)
 {
-    double sum[4] = {0};
-    int i = from;
-    for (; i + 4 <= to; i += 4)
-        for (int j = 0; j < 4; j++)
-            sum[j] += (double)s->w[s->ids[i + j]];
-    for (; i < to; i++)
-        sum[0] += (double)s->w[s->ids[i]];
-    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    uint64_t sum = 0;
+    for (int i = from; i < to; i++)
+        sum += sampling_mass(s->w[s->ids[i]]);
+    return sum;
 }
 
 static int keep_mass(struct sampling_scratch *s, int n, float top_p)
 {
-    double total = sum_weights(s, 0, n);
+    const uint64_t total = sum_masses(s, 0, n), goal = sampling_share(total, top_p);
     /* Candidates this light weigh less together than what is cut away: none of them can be
      * needed. It leaves few to select from. */
-    float light = (float)(0.5 * (1.0 - (double)top_p) * total / n);
+    const uint64_t light = (total - goal) / (uint64_t)n;
     int left = 0;
     for (int i = 0; i < n; i++) {
         int32_t id = s->ids[i];
         s->ids[left] = id;
-        left += s->w[id] >= light;
+        left += sampling_mass(s->w[id]) >= light;
     }
-    return keep_best(s, left, true, (double)top_p * total);
+    return keep_best(s, left, true, goal);
 }
 
 /* Inverse of the cumulative distribution, in id order; blocks of candidates are skipped by
  * their sums. */
-static int32_t draw_candidate(struct sampling_scratch *s, int n, double u)
+static int32_t draw_candidate(struct sampling_scratch *s, int n, uint64_t random)
 {
     const int block = 256 > n / MAX_BUCKETS ? 256 : n / MAX_BUCKETS + 1;
-    double total = 0, sum = 0;
+    uint64_t total = 0, sum = 0;
     for (int b = 0, at = 0; at < n; b++, at += block)
-        total += s->mass[b] = sum_weights(s, at, n - at < block ? n : at + block);
-    const double target = u * total;
+        total += s->mass[b] = sum_masses(s, at, n - at < block ? n : at + block);
+    const uint64_t target = sampling_target(total, random);
     int i = 0;
     for (int b = 0; i + block < n && sum + s->mass[b] <= target; b++, i += block)
         sum += s->mass[b];
     for (; i < n - 1; i++) {
-        sum += (double)s->w[s->ids[i]];
+        sum += sampling_mass(s->w[s->ids[i]]);
         if (sum > target)
             break;
     }
     return s->ids[i];
+}
+
+/* A draw from what min_p, top-k and top-p leave */
+static int32_t draw_best(const struct sampling_params *p, int n_vocab, struct sampling_scratch *s,
+                         uint64_t random)
+{
+    int n = list_candidates(s, n_vocab, p->min_p);
+    if (p->top_k > 0 && p->top_k < n)
+        n = keep_best(s, n, false, (uint64_t)p->top_k);
+    if (p->top_p < 1 && n > 1)
+        n = keep_mass(s, n, p->top_p);
+    return draw_candidate(s, n, random);
 }
 
 enum sampling_result sampling_draw(const struct sampling_input *in, struct sampling_scratch *s,
@@ -337,13 +324,11 @@ enum sampling_result sampling_draw(const struct sampling_input *in, struct sampl
         *token = first_equal(s->z, in->n_vocab, max);
         return SAMPLING_OK;
     }
-    logits_weights(s->z, in->n_vocab, max, p->temperature, s->w);
-    int n = list_candidates(s, in->n_vocab, p->min_p);
-    if (p->top_k > 0 && p->top_k < n)
-        n = keep_best(s, n, false, p->top_k);
-    if (p->top_p < 1 && n > 1)
-        n = keep_mass(s, n, p->top_p);
-    double u = sampling_uniform(p->seed, in->choice, in->position, RANDOM_TOKEN);
-    *token = draw_candidate(s, n, u);
+    const uint64_t total = logits_weights(s->z, in->n_vocab, max, p->temperature, s->w);
+    const uint64_t random = sampling_random(p->seed, in->choice, in->position, RANDOM_TOKEN);
+    if (p->min_p == 0 && p->top_k == 0 && p->top_p == 1)
+        *token = logits_draw(s->w, in->n_vocab, sampling_target(total, random));
+    else
+        *token = draw_best(p, in->n_vocab, s, random);
     return SAMPLING_OK;
 }

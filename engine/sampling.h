@@ -1,9 +1,9 @@
 /* sampling.h: from logits to a token.
  *
  * A pure function of (logits, parameters, history, seed, choice, position): random numbers
- * come from a counter-based generator (Philox4x32-10, Salmon et al. 2011) keyed by
- * (seed, choice, position, use), never from a state, so batching and preemption cannot
- * change a token (promise 1).
+ * come from a counter-based generator keyed by (seed, choice, position, use), never from a
+ * state, so batching and preemption cannot change a token (promise 1). The arithmetic is that
+ * of sampling_math.h, whose sums have no order: a device that samples draws the same tokens.
  *
  * Order, as in vLLM: log probabilities are of the model's own logits. Then logit bias and the
  * mask of stop ids (min_tokens), repetition, frequency and presence penalties; temperature 0
@@ -14,16 +14,12 @@
 #define TOKEND_SAMPLING_H
 
 #include "err.h"
+#include "sampling_math.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { SAMPLING_MAX_TOP_LOGPROBS = 20, SAMPLING_MAX_STOP_IDS = 64 };
-
-struct logit_bias {
-    int32_t id;
-    float bias; /* finite, or -INFINITY: never that token */
-};
+enum { SAMPLING_MAX_STOP_IDS = 64 };
 
 struct sampling_params {
     float temperature;                         /* 0 = greedy (ties: lowest id) */
@@ -45,17 +41,10 @@ struct sampling_params {
     int n_stop_ids;
 };
 
-struct top_logprob {
-    int32_t id;
-    float logprob;
-};
-
 /* False and *e when a parameter is out of its range or an id out of the vocabulary. */
 bool sampling_check(const struct sampling_params *, int n_vocab, struct err *e);
 
-/* What penalties know of a choice's tokens: counts[id] is how often it was generated (it
- * sticks at the largest), plus SAMPLING_IN_PROMPT. */
-enum { SAMPLING_IN_PROMPT = 0x8000, SAMPLING_COUNT_MASK = 0x7FFF };
+/* What penalties know of a choice's tokens: counts[id], as sampling_penalised takes it. */
 bool sampling_wants_counts(const struct sampling_params *);
 void sampling_count_prompt(uint16_t *counts, const int32_t *prompt, int n);
 void sampling_count(uint16_t *counts, int32_t id);
@@ -78,11 +67,6 @@ struct sampling_input {
     int position;    /* of the token to draw, in the sequence */
 };
 
-enum sampling_result {
-    SAMPLING_OK,
-    SAMPLING_BAD_NUMBERS, /* a NaN or infinity among the logits */
-    SAMPLING_ALL_MASKED,  /* biases and masks left no token */
-};
 enum sampling_result sampling_draw(const struct sampling_input *, struct sampling_scratch *,
                                    int32_t *token);
 
@@ -90,11 +74,5 @@ enum sampling_result sampling_draw(const struct sampling_input *, struct samplin
  * False when the logits are not all finite. */
 bool sampling_logprobs(const float *logits, int n_vocab, int32_t id, int n_tops, float *own,
                        struct top_logprob *tops);
-
-/* Philox4x32-10 of a 128-bit counter under a 64-bit key. */
-void philox4x32(uint64_t key, const uint32_t counter[4], uint32_t out[4]);
-enum random_use { RANDOM_TOKEN };
-/* In [0, 1), 53 bits. */
-double sampling_uniform(uint64_t seed, int choice, int position, enum random_use use);
 
 #endif

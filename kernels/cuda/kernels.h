@@ -13,6 +13,7 @@
 #include <cuda_runtime_api.h>
 
 #include "backend.h"
+#include "sampling_math.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -257,6 +258,53 @@ struct cuda_moe_layer {
 cudaError_t cuda_moe(cudaStream_t, const struct cuda_moe *, const struct cuda_moe_layer *,
                      enum linear_into, float *out, const struct cuda_rows *x,
                      const float *router_logits, const int32_t *slots, int n_rows);
+
+/* --- sampling ---
+ *
+ * The order of things is engine/sampling.h's and the arithmetic sampling_math.h's, so tokens and
+ * log probabilities equal those of the engine's sampler in every bit, given the same logits. */
+enum { CUDA_MAX_VOCAB = 1 << 20 };
+/* What is done with a row of logits; several may read one row. All pointers are the device's. */
+struct cuda_draw {
+    int32_t row;        /* of the logits; -1: nothing, padding */
+    int32_t given;      /* -1: a token is drawn; else it is this one */
+    int32_t next;       /* where among `ids` the token goes; -1: nowhere */
+    int32_t n_logprobs; /* -1: none; 0: the token's own; k: and the k best; of the model's logits */
+    float temperature;  /* 0: the best (ties: lowest id) */
+    int32_t top_k;      /* 0: off */
+    float top_p;        /* 1: off */
+    float min_p;        /* 0: off */
+    float presence_penalty, frequency_penalty, repetition_penalty; /* read if there are counts */
+    int32_t choice, position;
+    int32_t n_bias, n_banned;
+    uint64_t seed;
+    const struct logit_bias *bias; /* [n_bias], ascending ids, each once */
+    const int32_t *banned;         /* [n_banned]: never these (end tokens before min_tokens) */
+    const uint32_t *allowed;       /* bit id % 32 of word id / 32; NULL: all are */
+    const uint16_t *counts;        /* [n_vocab], as sampling_penalised takes them, or NULL */
+    uint16_t *counted; /* counts that the token is added to, no other draw's of this call;
+                          may be `counts`; NULL: none */
+};
+struct cuda_sample {
+    int32_t id;     /* -1: none */
+    int32_t result; /* enum sampling_result; unless it is OK nothing else is written */
+    float logprob;
+    struct top_logprob tops[SAMPLING_MAX_TOP_LOGPROBS]; /* n_logprobs of them, in order; id -1: the
+                                                           vocabulary has no more */
+};
+struct cuda_sampling {
+    const float *logits;           /* [][n_vocab] */
+    int n_vocab;                   /* at most CUDA_MAX_VOCAB */
+    const struct cuda_draw *draws; /* [n_draws] */
+    int n_draws;
+    bool best_only;          /* all have temperature 0 and no log probabilities: fewer launches */
+    void *scratch;           /* of cuda_sampling_bytes, aligned to 256 bytes; empty between calls */
+    int32_t *ids;            /* of the next step; a draw that fails gives 0 */
+    struct cuda_sample *out; /* [n_draws]; may be the host's pinned memory */
+};
+/* Host only: bytes of scratch memory, about 8 n_vocab a draw */
+size_t cuda_sampling_bytes(int n_vocab, int max_draws);
+cudaError_t cuda_sample(cudaStream_t, const struct cuda_sampling *);
 
 #ifdef __cplusplus
 }

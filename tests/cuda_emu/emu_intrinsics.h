@@ -188,6 +188,16 @@ static inline float __frcp_rn(float x)
     return 1 / x;
 }
 
+static inline int __popc(unsigned x)
+{
+    return __builtin_popcount(x);
+}
+
+static inline int __clzll(long long x)
+{
+    return x ? __builtin_clzll((unsigned long long)x) : 64;
+}
+
 static inline int __dp4a(int a, int b, int c)
 {
     unsigned sum = (unsigned)c;
