@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Of more rows than these, smaller units: what waits for the epilogue then lies in the L2 cache,
- * and who is ready waits less for the last unit. */
+ * and who is ready waits less for the last unit. Not of BF16, whose units round their rows. */
 #define MANY_ROWS 32
 
 struct split {
@@ -27,7 +27,8 @@ static struct split split_up(const struct cpu_backend *b, const struct record *r
     }
     s.n_tiles = (s.n + s.tile - 1) / s.tile;
     int want = panels * (s.n_tiles ? s.n_tiles : 1) / (team_size(b->team) * 8);
-    int most = s.n > MANY_ROWS ? LINEAR_PANELS / 2 : LINEAR_PANELS;
+    const bool rounds = r->linear.w[0]->type == DTYPE_BF16 && !r->linear.x->exact;
+    int most = s.n > MANY_ROWS && !rounds ? LINEAR_PANELS / 2 : LINEAR_PANELS;
     s.panels_a_unit = want < least ? least : want > most ? most : want;
     s.panels_a_unit -= s.panels_a_unit % least;
     for (int i = 0; i < n_w; i++) {
