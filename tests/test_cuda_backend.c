@@ -82,6 +82,18 @@ static void check_near_of(const char *name, unsigned char *model, size_t n, enum
     free(model);
 }
 
+static unsigned char *of_corpus(const char *name, size_t *n)
+{
+    char path[4200];
+    snprintf(path, sizeof path, "%s/gguf/%s.gguf", test_corpus(), name);
+    unsigned char *model = test_read_file(path, n);
+    if (!model) {
+        printf("SKIPPED: no %s (set TOKEND_CORPUS)\n", path);
+        skip();
+    }
+    return model;
+}
+
 static void check_near(const char *file, enum dtype kv, int bits, double limit)
 {
     size_t n = 0;
@@ -116,14 +128,8 @@ static void models_of_other_architectures_are_near_the_cpu(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char path[4200];
         size_t n = 0;
-        snprintf(path, sizeof path, "%s/gguf/%s.gguf", test_corpus(), names[i]);
-        unsigned char *model = test_read_file(path, &n);
-        if (!model) {
-            printf("SKIPPED: no %s (set TOKEND_CORPUS)\n", path);
-            skip();
-        }
+        unsigned char *model = of_corpus(names[i], &n);
         check_near_of(names[i], model, n, DTYPE_F32, 16, strstr(names[i], "BF16") ? 0.1 : 0.02);
     }
 }
@@ -138,14 +144,14 @@ static void make_crowd(struct request **q, int n_vocab)
 }
 
 /* Alone and uncached first, then at once, in steps of few tokens and of many */
-static void check_invariance(const char *file, enum dtype kv)
+static void check_invariance_of(const unsigned char *model, size_t n, enum dtype kv)
 {
     static const int budgets[] = {8, 64};
     struct engine_config c = config_of(kv);
     struct request *alone[CROWD], *crowd[CROWD];
     struct rig r;
     c.prefix_caching = false;
-    rig_open(&r, file, &c);
+    rig_open_copy(&r, model, n, &c);
     make_crowd(alone, vocabulary(&r));
     for (int i = 0; i < CROWD; i++)
         answer(&r, alone[i]);
@@ -153,7 +159,7 @@ static void check_invariance(const char *file, enum dtype kv)
     for (int b = 0; b < 2; b++) {
         c.prefix_caching = true;
         c.max_num_batched_tokens = budgets[b];
-        rig_open(&r, file, &c);
+        rig_open_copy(&r, model, n, &c);
         make_crowd(crowd, vocabulary(&r));
         for (int i = 0; i < CROWD; i++)
             rig_submit(&r, crowd[i]);
@@ -169,6 +175,15 @@ static void check_invariance(const char *file, enum dtype kv)
         request_free(alone[i]);
 }
 
+static void check_invariance(const char *file, enum dtype kv)
+{
+    size_t n = 0;
+    unsigned char *model = test_read_data(file, &n);
+    assert_non_null(model);
+    check_invariance_of(model, n, kv);
+    free(model);
+}
+
 static void a_float_model_answers_the_same_alone_and_in_a_crowd(void **state)
 {
     (void)state;
@@ -179,6 +194,15 @@ static void a_quantised_model_answers_the_same_alone_and_in_a_crowd(void **state
 {
     (void)state;
     check_invariance("gemma3.Q8_0.gguf", DTYPE_BF16);
+}
+
+static void experts_answer_the_same_alone_and_in_a_crowd(void **state)
+{
+    (void)state;
+    size_t n = 0;
+    unsigned char *model = of_corpus("gpt_oss.MXFP4", &n);
+    check_invariance_of(model, n, DTYPE_F16);
+    free(model);
 }
 
 /* --- failures --- */
@@ -278,6 +302,7 @@ int main(void)
         cmocka_unit_test(models_of_other_architectures_are_near_the_cpu),
         cmocka_unit_test(a_float_model_answers_the_same_alone_and_in_a_crowd),
         cmocka_unit_test(a_quantised_model_answers_the_same_alone_and_in_a_crowd),
+        cmocka_unit_test(experts_answer_the_same_alone_and_in_a_crowd),
         cmocka_unit_test(a_failed_device_fails_what_runs_and_what_comes),
         cmocka_unit_test(what_the_kernels_do_not_have_is_refused),
     };
