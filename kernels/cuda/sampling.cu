@@ -79,7 +79,7 @@ INLINE void clear_bins(const struct sampler &a)
         bins[i] = 0;
 }
 
-static __global__ void __launch_bounds__(SECTION_THREADS, 6) examine_kernel(struct sampler a)
+static __global__ void __launch_bounds__(SECTION_THREADS, 4) examine_kernel(struct sampler a)
 {
     SHARED(float, z, [SECTION]);
     SHARED(whole, sums, [SECTION_WARPS]);
@@ -116,10 +116,13 @@ static __global__ void __launch_bounds__(SECTION_THREADS) weigh_kernel(struct sa
     SHARED(whole, masses, [BINS]);
     SHARED(unsigned, counts, [BINS]);
     SHARED(whole, sums, [SECTION_WARPS]);
-    struct job j;
-    if (a.in.draws[blockIdx.y].row < 0 ||
-        !job_of(a, blockIdx.y, blockIdx.z, row_found<SECTION_WARPS>(a, blockIdx.y, sums), &j))
+    const struct cuda_draw *d = a.in.draws + blockIdx.y;
+    if (!job_wanted(d, blockIdx.z))
         return;
+    const struct found f = row_found<SECTION_WARPS>(a, blockIdx.y, sums);
+    if (row_result(d, f) != SAMPLING_OK)
+        return;
+    const struct job j = job_of(a, blockIdx.y, blockIdx.z, f);
     for (int i = threadIdx.x; i < BINS; i += SECTION_THREADS) {
         masses[i] = 0;
         counts[i] = 0;
@@ -247,10 +250,13 @@ static __global__ void __launch_bounds__(SECTION_THREADS) list_kernel(struct sam
     SHARED(int, n, [OF_THREAD * SECTION_WARPS]);
     SHARED(whole, sums, [SECTION_WARPS]);
     SHARED(struct cut, at, [1]);
-    struct job j;
-    if (a.in.draws[blockIdx.y].row < 0 ||
-        !job_of(a, blockIdx.y, blockIdx.z, row_found<SECTION_WARPS>(a, blockIdx.y, sums), &j))
+    const struct cuda_draw *d = a.in.draws + blockIdx.y;
+    if (!job_wanted(d, blockIdx.z))
         return;
+    const struct found f = row_found<SECTION_WARPS>(a, blockIdx.y, sums);
+    if (row_result(d, f) != SAMPLING_OK)
+        return;
+    const struct job j = job_of(a, blockIdx.y, blockIdx.z, f);
     const struct cut c = find_cut(a, j, blockIdx.z, sums, at);
     const size_t section = (size_t)j.at * a.n_sections + blockIdx.x;
     whole chosen = a.masses[section];

@@ -159,29 +159,30 @@ struct job {
     enum measure by;
 };
 
-/* False: this row has no such job. */
-INLINE bool job_of(const struct sampler &a, int draw, int kind, const struct found &f,
-                   struct job *j)
+INLINE bool job_wanted(const struct cuda_draw *d, int kind)
+{
+    if (d->row < 0)
+        return false;
+    return kind == JOB_TOPS ? d->n_logprobs >= 0 : d->given < 0 && d->temperature > 0;
+}
+
+/* Of a row whose result is OK */
+INLINE struct job job_of(const struct sampler &a, int draw, int kind, const struct found &f)
 {
     const struct cuda_draw *d = a.in.draws + draw;
     const float *raw = a.in.logits + (size_t)d->row * a.in.n_vocab;
-    if (row_result(d, f) != SAMPLING_OK)
-        return false;
-    j->at = draw * N_JOBS + kind;
+    struct job j = {draw * N_JOBS + kind, raw, sampling_of_key((uint32_t)f.raw), 1, 0, BY_NONE};
     if (kind == JOB_TOPS) {
-        j->z = raw;
-        j->max = sampling_of_key((uint32_t)f.raw);
-        j->temperature = 1;
-        j->least = 0;
-        j->by = d->n_logprobs > 0 ? BY_COUNT : BY_NONE;
-        return d->n_logprobs >= 0;
+        j.by = d->n_logprobs > 0 ? BY_COUNT : BY_NONE;
+        return j;
     }
-    j->z = adjusts(d) ? a.z + (size_t)draw * a.in.n_vocab : raw;
-    j->max = rank_value(f.best);
-    j->temperature = d->temperature;
-    j->least = max(d->min_p, FLT_MIN); /* a weight is 0 or above FLT_MIN */
-    j->by = d->top_k > 0 ? BY_COUNT : d->top_p < 1 ? BY_MASS : BY_NONE;
-    return d->given < 0 && d->temperature > 0;
+    if (adjusts(d))
+        j.z = a.z + (size_t)draw * a.in.n_vocab;
+    j.max = rank_value(f.best);
+    j.temperature = d->temperature;
+    j.least = max(d->min_p, FLT_MIN); /* a weight is 0 or above FLT_MIN */
+    j.by = d->top_k > 0 ? BY_COUNT : d->top_p < 1 ? BY_MASS : BY_NONE;
+    return j;
 }
 
 /* A job's mass: of all candidates */

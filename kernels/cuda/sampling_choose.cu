@@ -259,7 +259,7 @@ INLINE void write_logprobs(const struct sampler &a, const struct job &j, const s
         write_tops(a, j, d, s, log_sum, out->tops);
 }
 
-static __global__ void __launch_bounds__(CHOOSE_THREADS) choose_kernel(struct sampler a)
+static __global__ void __launch_bounds__(CHOOSE_THREADS, 2) choose_kernel(struct sampler a)
 {
     SHARED(struct chooser, s, [1]);
     const int draw = blockIdx.x;
@@ -268,20 +268,20 @@ static __global__ void __launch_bounds__(CHOOSE_THREADS) choose_kernel(struct sa
         return;
     const struct found f = row_found<CHOOSE_WARPS>(a, draw, s->sums);
     const enum sampling_result result = row_result(d, f);
-    struct job j;
+    const bool ok = result == SAMPLING_OK, drawn = ok && !a.in.best_only;
     int id = d->given >= 0 ? d->given : rank_id(f.best);
-    if (job_of(a, draw, JOB_DRAW, f, &j))
-        id = draw_token(a, j, d, s);
+    if (drawn && job_wanted(d, JOB_DRAW))
+        id = draw_token(a, job_of(a, draw, JOB_DRAW, f), d, s);
     if (threadIdx.x == 0) {
-        a.in.out[draw].id = result == SAMPLING_OK ? id : -1;
+        a.in.out[draw].id = ok ? id : -1;
         a.in.out[draw].result = result;
         if (d->next >= 0)
-            a.in.ids[d->next] = result == SAMPLING_OK ? id : 0;
-        if (d->counted && result == SAMPLING_OK)
+            a.in.ids[d->next] = ok ? id : 0;
+        if (d->counted && ok)
             d->counted[id] = sampling_count_one(d->counted[id]);
     }
-    if (job_of(a, draw, JOB_TOPS, f, &j))
-        write_logprobs(a, j, d, s, id, a.in.out + draw);
+    if (drawn && job_wanted(d, JOB_TOPS))
+        write_logprobs(a, job_of(a, draw, JOB_TOPS, f), d, s, id, a.in.out + draw);
 }
 
 void sampling_choose(cudaStream_t s, const struct sampler *a)
