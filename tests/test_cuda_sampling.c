@@ -12,6 +12,11 @@
 #include "test.h"
 
 enum { MAX_DRAWS = 12 };
+#ifdef __SANITIZE_ADDRESS__
+enum { BATCHES = 4, LARGE = 9000 };
+#else
+enum { BATCHES = 10, LARGE = 151936 };
+#endif
 
 /* What one draw is given, on the host. */
 struct wish {
@@ -341,8 +346,8 @@ static void draws_equal_the_engines_with_every_parameter(void **state)
     rng = random_seed("parameters");
     emu_forgive();
     emu_configure(&(struct emu_options){.order = EMU_FIFO});
-    for (int i = 0; i < 10; i++)
-        random_batch(sizes[i % 10], MAX_DRAWS, i % 7, &rng);
+    for (int i = 0; i < BATCHES; i++)
+        random_batch(sizes[random_below(&rng, 10)], MAX_DRAWS, random_below(&rng, 7), &rng);
     assert_int_equal(emu_reports(), 0);
 }
 
@@ -382,7 +387,7 @@ static void large_vocabularies_are_drawn_from(void **state)
     rng = 6;
     emu_forgive();
     emu_configure(&(struct emu_options){.order = EMU_FIFO});
-    cuts_of(emu_finds_races() ? 9000 : 151936, 1);
+    cuts_of(emu_finds_races() ? 9000 : LARGE, 1);
     assert_int_equal(emu_reports(), 0);
     struct cuda_sampling too_large = {.n_vocab = CUDA_MAX_VOCAB + 1};
     assert_int_equal(cuda_sample(NULL, &too_large), cudaErrorInvalidValue);
