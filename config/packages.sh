@@ -30,11 +30,12 @@ need_packages() {
 }
 
 # build_tokend DIR [meson options]: configures, or configures anew for what was installed since
-# and for other options, then builds.
+# and for other options, then builds all, or what TARGETS names.
 build_tokend() {
     local dir=$1
     shift
     [ ! -f "$dir/build.ninja" ] || set -- --reconfigure "$@"
     meson setup "$dir" "$@" >&2
-    ninja -C "$dir" >&2
+    # shellcheck disable=SC2086
+    ninja -C "$dir" ${TARGETS:-} >&2
 }

@@ -13,12 +13,16 @@ port=8000 once=
 while [ $# -gt 0 ]; do
     case $1 in
     --once) once=1 ;;
-    --port) port=${2:?--port wants a number}; shift ;;
+    --port) port=${2:-}; [ $# -lt 2 ] || shift ;;
     --port=*) port=${1#--port=} ;;
     *) echo "usage: bash config/quickstart.sh [--once] [--port N]" >&2; exit 2 ;;
     esac
     shift
 done
+if ! [[ $port =~ ^[0-9]{1,5}$ ]] || [ "$port" -lt 1 ] || [ "$port" -gt 65535 ]; then
+    echo "--port $port: a whole number from 1 to 65535" >&2
+    exit 2
+fi
 
 host=${TOKEND_HOST:-127.0.0.1}
 case $host in
@@ -33,7 +37,7 @@ if (exec 3<>"/dev/tcp/${bare%]}/$port") 2>/dev/null; then
 fi
 
 need_packages $build_packages curl ca-certificates
-build_tokend build
+TARGETS=tokend build_tokend build
 model=$(bash config/model.sh)
 
 log=$(mktemp)

@@ -519,7 +519,7 @@ static bool check_together(const struct settings *s, struct err *e)
                        (long long)s->max_num_batched_tokens, (long long)s->max_num_seqs);
     if (!is_loopback(s->host) && !s->api_key && !s->allow_unauthenticated)
         return err_set(e, ERR_INVALID,
-                       "--host %s listens beyond this machine: set --api-key, or "
+                       "--host %s listens beyond this machine: set TOKEND_API_KEY, or "
                        "--allow-unauthenticated if everybody may use it",
                        s->host);
     if (!s->model)

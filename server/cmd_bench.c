@@ -71,14 +71,6 @@ static const char help_text[] =
     "                    with the first batch size, and decode of each batch size at the first\n"
     "                    depth; without lists depths 0,512,1024,2048 and batches 1,2,4,8,16,32\n";
 
-static int64_t largest(const struct number_list *l)
-{
-    int64_t m = 0;
-    for (int i = 0; i < l->n; i++)
-        m = l->at[i] > m ? l->at[i] : m;
-    return m;
-}
-
 static bool parse_list(const char *flag, const char *text, int64_t min, int64_t max,
                        struct number_list *out, struct err *e)
 {
@@ -152,6 +144,14 @@ static bool parse_flag(struct bench_options *o, int argc, char **argv, int *i, s
     return err_set(e, ERR_INVALID, "%s: unknown option; see tokend bench --help", arg);
 }
 
+static int64_t largest(const struct number_list *l)
+{
+    int64_t m = 0;
+    for (int i = 0; i < l->n; i++)
+        m = l->at[i] > m ? l->at[i] : m;
+    return m;
+}
+
 /* Told before the first of several numbers of threads is measured, not at the one that fails. */
 static bool check_pinning(const struct bench_options *o, struct err *e)
 {
@@ -171,6 +171,8 @@ static bool complete_options(struct bench_options *o, struct err *e)
     const int lines = (o->prompt.n > o->generate.n ? o->prompt.n : o->generate.n) * o->threads.n;
     if (!o->model)
         return err_set(e, ERR_INVALID, "expected a MODEL; see tokend bench --help");
+    if (largest(&o->prompt) == 0 && largest(&o->generate) == 0)
+        return err_set(e, ERR_INVALID, "--prompt 0 and --generate 0: nothing to measure");
     if (o->svg && lines > PLOT_MAX_SERIES)
         return err_set(e, ERR_INVALID, "--svg: %d lines a plot; at most %d can be told apart",
                        lines, PLOT_MAX_SERIES);
