@@ -15,7 +15,13 @@
 
 extern const struct kernels kernels_generic;
 #ifdef HAVE_AVX2
-extern const struct kernels kernels_avx2, kernels_avx512, kernels_vnni;
+extern const struct kernels kernels_avx2;
+#endif
+#ifdef HAVE_AVX512
+extern const struct kernels kernels_avx512;
+#endif
+#ifdef HAVE_VNNI
+extern const struct kernels kernels_vnni;
 #endif
 #ifdef HAVE_BF16
 extern const struct kernels kernels_bf16;
@@ -46,7 +52,9 @@ static bool has_avx2(void)
         return false;
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
+#endif
 
+#ifdef HAVE_AVX512
 static bool has_avx512(void)
 {
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -119,8 +127,10 @@ static const struct {
 #ifdef HAVE_BF16
     {&kernels_bf16, has_bf16},
 #endif
-#ifdef HAVE_AVX2
+#ifdef HAVE_VNNI
     {&kernels_vnni, has_vnni},
+#endif
+#ifdef HAVE_AVX512
     {&kernels_avx512, has_avx512},
 #endif
 #ifdef HAVE_VNNI256

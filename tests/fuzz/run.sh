@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# run.sh NAME [SECONDS]: builds the fuzzers and runs one of them on its corpus, which keeps what
+# run.sh NAME [SECONDS]: builds a fuzzer and runs it on its corpus, which keeps what
 # it finds new when KEEP=1. Installs what that needs.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -13,8 +13,8 @@ name=${1:?name of a fuzzer, as in tests/fuzz/fuzz_NAME.c} seconds=${2:-30}
 need_packages $build_packages clang libclang-rt-14-dev
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
 
-CC=clang build_tokend build-fuzz -Db_sanitize=address,undefined -Db_lundef=false \
-    -Dbuildtype=debugoptimized -Dc_args=-fsanitize=fuzzer-no-link
+CC=clang TARGETS="tests/fuzz_$name" build_tokend build-fuzz -Db_sanitize=address,undefined \
+    -Db_lundef=false -Dbuildtype=debugoptimized -Dc_args=-fsanitize=fuzzer-no-link
 corpus=tests/fuzz/corpus/$name
 found=$(mktemp -d)
 trap 'rm -rf "$found"' EXIT
