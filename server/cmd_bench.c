@@ -472,7 +472,7 @@ static bool run_with_threads(const struct bench_options *o, const struct model_f
     sem_init(&b.news, 0, 0);
     bool ok = engine_config_types(&c, o->kv_cache_dtype, o->dtype, o->quantization,
                                   o->activation_bits, e) &&
-              engine_config_device(&c, o->device, e) &&
+              engine_config_device(&c, o->device, false, e) &&
               ((b.engine = engine_open(&c, m, wake, &b, e)) || explain(e, &c));
     if (ok)
         name_backend(results, engine_get_info(b.engine)->backend, o->threads.n == 1);

@@ -148,18 +148,18 @@ bool engine_config_types(struct engine_config *c, const char *kv_cache_dtype, co
                    quantization);
 }
 
-bool engine_config_device(struct engine_config *c, const char *device, struct err *e)
+bool engine_config_device(struct engine_config *c, const char *device, bool tell, struct err *e)
 {
     struct err why;
     const bool is_auto = strcmp(device, "auto") == 0;
     if (strcmp(device, "cpu") == 0)
         return true;
     if (!cuda_module_usable(&why)) {
-        if (is_auto)
+        if (is_auto && tell)
             log_info("device: cpu (no cuda: %s)", why.msg);
         return is_auto || err_set(e, why.code, "--device %s: %s", device, why.msg);
     }
-    if (is_auto)
+    if (is_auto && tell)
         log_info("device: cuda, as a GPU is there (--device cpu: not)");
     c->open_backend = backend_cuda_open;
     return true;
@@ -207,7 +207,7 @@ bool loaded_model_open(struct loaded_model *m, const struct settings *s, void (*
     };
     if (!engine_config_types(&config, s->kv_cache_dtype, s->dtype, s->quantization,
                              s->activation_bits, e) ||
-        !engine_config_device(&config, s->device, e))
+        !engine_config_device(&config, s->device, true, e))
         return false;
     struct model_file *file = model_file_open(s->model, e);
     if (!file)
