@@ -63,12 +63,12 @@ static const struct setting table[] = {
     {"kv-cache-memory", SIZE, AT(kv_cache_memory), 0, 0, NULL, NULL, "SIZE",
      "memory of the KV pages: 64MiB, 2GiB; a bare number is GiB (default: what max-num-seqs "
      "sequences of max-model-len can use, at most a quarter of RAM and 3/4 of what the model "
-     "leaves)",
+     "leaves; on a GPU all that is left)",
      "leave it out for the default"},
     {"prefix-cache-memory", SIZE, AT(prefix_cache_memory), 0, 0, NULL, NULL, "SIZE",
      "KV pages of requests that are over are kept for those that begin alike; while these take "
      "more than this, new pages replace the ones used longest ago instead of taking memory never "
-     "used before (default: half of --kv-cache-memory)",
+     "used before (default: half of --kv-cache-memory, on a GPU all of it)",
      "--no-enable-prefix-caching keeps none"},
     {"kv-cache-dtype", CHOICE, AT(kv_cache_dtype), 0, 0, "auto", "auto|f16|bf16|f32|int8", NULL,
      "type of K and V; auto: f32 for F32 models, else f16; int8: half as large as f16, one scale a "
@@ -78,8 +78,9 @@ static const struct setting table[] = {
      "to eight times as large"},
     {"activation-bits", CHOICE, AT(activation_bits), 0, 0, "auto", "auto|8|16", NULL,
      "bits of the activations that quantised matrices are multiplied with; BF16 matrices take "
-     "them as bf16 with 8, as float32 with 16; 16 is far more exact and takes up to twice the "
-     "time; auto: 16 for models with experts, else 8"},
+     "them as bf16 with 8, as float32 with 16 (CPU); 16 is far more exact and takes up to twice "
+     "the "
+     "time; auto: 16 for models with experts and with --dtype float32, else 8"},
     {"quantization", CHOICE, AT(quantization), 0, 0, "none",
      "none|q8_0|q6_k|q5_k|q5_1|q5_0|q4_k|q4_1|q4_0", NULL,
      "quantise the float matrices of the model while loading: smaller and faster; the fewer bits, "
@@ -97,8 +98,7 @@ static const struct setting table[] = {
      "as the model, written in the background by the first start, mapped by the next ones, which "
      "are ready sooner (default: none)"},
     {"device", CHOICE, AT(device), 0, 0, "auto", "auto|cuda|cpu", NULL,
-     "what runs the model; auto: a GPU if there is one that can, and CUDA support was built, else "
-     "the CPU"},
+     "what runs the model; auto: the CPU, as cuda is new and was tested under emulation only"},
     {"gpu-memory-utilization", FRACTION, AT(gpu_memory_utilization), 0, 0, "0.9", NULL, "FRACTION",
      "share of the GPU's memory that may be used; what weights and activations leave of it is for "
      "KV pages"},

@@ -35,7 +35,7 @@ struct engine_config {
     enum dtype kv_dtype;
     bool kv_dtype_auto;  /* f32 for F32 models, else f16 */
     int activation_bits; /* of what quantised matrices read: 8 or 16, where BF16 ones read bf16 or
-                            float32; 0: 16 where there are experts, which rounding may swap, or
+                            float32 (CPU); 0: 16 where there are experts, which rounding may swap, or
                             matrices are widened, else 8 */
     bool prefix_caching;
     double target_itl; /* seconds between tokens of a running stream that prefill of others leaves,

@@ -148,19 +148,23 @@ bool engine_config_types(struct engine_config *c, const char *kv_cache_dtype, co
                    quantization);
 }
 
+/* Nobody has seen the CUDA backend on a GPU yet, so auto does not take it. */
 bool engine_config_device(struct engine_config *c, const char *device, bool tell, struct err *e)
 {
     struct err why;
-    const bool is_auto = strcmp(device, "auto") == 0;
     if (strcmp(device, "cpu") == 0)
         return true;
-    if (!cuda_module_usable(&why)) {
-        if (is_auto && tell)
+    const bool usable = cuda_module_usable(&why);
+    if (strcmp(device, "auto") == 0) {
+        if (tell && usable)
+            log_info("device: cpu (a GPU is there: --device cuda takes it, which is new and was "
+                     "tested under emulation only)");
+        else if (tell)
             log_info("device: cpu (no cuda: %s)", why.msg);
-        return is_auto || err_set(e, why.code, "--device %s: %s", device, why.msg);
+        return true;
     }
-    if (is_auto && tell)
-        log_info("device: cuda, as a GPU is there (--device cpu: not)");
+    if (!usable)
+        return err_set(e, why.code, "--device %s: %s", device, why.msg);
     c->open_backend = backend_cuda_open;
     return true;
 }
@@ -234,11 +238,14 @@ void loaded_model_log(const struct loaded_model *m)
              spec->name, spec->architecture, (double)spec->n_params / 1e6, spec->n_layers,
              spec->n_embd, spec->n_heads, spec->n_kv_heads, spec->n_vocab, info->backend);
     log_info("memory: weights %s (mostly %s), KV pages %s (%s a token, %s), activations %s (%d "
-             "bits where weights are quantised, %s where they are BF16)",
+             "bits where weights are quantised%s)",
              format_bytes(info->weight_bytes, a), dtype_info(info->weight_dtype)->name,
              format_bytes(info->kv_bytes, b), format_bytes(info->kv_bytes_per_token, c),
              dtype_info(info->kv_dtype)->name, format_bytes(info->activation_bytes, d),
-             info->activation_bits, info->activation_bits == 16 ? "float32" : "bf16");
+             info->activation_bits,
+             strncmp(info->backend, "cpu", 3) != 0 ? ""
+             : info->activation_bits == 16         ? ", float32 where they are BF16"
+                                                   : ", bf16 where they are BF16");
     log_info("fits: %lld tokens in %d pages of %d: %.1f sequences of %d tokens, "
              "or %d at once (--max-num-seqs) of %lld",
              tokens, info->n_pages, info->block_size, (double)tokens / info->max_model_len,

@@ -29,8 +29,8 @@ void loaded_model_free(struct loaded_model *);
 bool engine_config_types(struct engine_config *c, const char *kv_cache_dtype, const char *dtype,
                          const char *quantization, const char *activation_bits, struct err *e);
 
-/* Sets what opens the device, by the setting of this name; of auto a log line, if `tell`, says what
- * it is and why. False and *e: --device cuda, and no GPU can be used. */
+/* Sets what opens the device, by the setting of this name; auto is the CPU, and a log line, if `tell`,
+ * says whether there is a GPU. False and *e: --device cuda, and no GPU can be used. */
 bool engine_config_device(struct engine_config *c, const char *device, bool tell, struct err *e);
 
 /* "98.4 MiB", in buf. */

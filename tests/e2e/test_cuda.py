@@ -43,10 +43,17 @@ def test_the_emulated_device_streams_what_the_cpu_does(monkeypatch):
 
 
 @emulated
-def test_auto_takes_the_device_and_gives_the_pages_what_is_left(monkeypatch):
+def test_auto_says_that_a_gpu_is_there_and_stays_on_the_cpu(monkeypatch):
     monkeypatch.setenv("TOKEND_CUDA_MODULE", MODULE)
-    with Tokend("--max-model-len", "128", "--gpu-memory-utilization", "0.1", model=SMALL) as server:
-        assert "device: cuda" in server.output()
+    with Tokend(*FLAGS, model=SMALL) as server:
+        assert "device: cpu (a GPU is there" in server.output() and "on cpu: " in server.output()
+
+
+@emulated
+def test_pages_get_what_is_left_of_the_device(monkeypatch):
+    monkeypatch.setenv("TOKEND_CUDA_MODULE", MODULE)
+    with Tokend("--max-model-len", "128", "--gpu-memory-utilization", "0.1", "--device", "cuda",
+                model=SMALL) as server:
         pages = server.metric("tokend:pages")
         assert 50 << 20 < pages * 16 * 384 < 103 << 20, server.output()
 
