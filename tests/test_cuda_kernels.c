@@ -308,6 +308,20 @@ static void norms_for_float_weights_have_zeros_up_to_32(void **state)
     rig_in_all_orders(padded_all);
 }
 
+static void rows_of_f16_are_never_infinite(void **state)
+{
+    (void)state;
+    enum { WIDTH = 32 };
+    float x[WIDTH] = {1e5f, -1e30f, NAN, 65520, 2};
+    uint16_t got[WIDTH];
+    struct cuda_rows rows = rig_rows(DTYPE_F16, WIDTH, 1, 1);
+    cuda_ok(cuda_norm_rows(NULL, &rows, rig_upload(x, sizeof x), WIDTH, NULL, NULL, 1));
+    rig_download(got, rows.values, sizeof got);
+    assert_true(f16_to_f32(got[0]) == 65504 && f16_to_f32(got[1]) == -65504);
+    assert_true(isnan(f16_to_f32(got[2])));
+    assert_true(f16_to_f32(got[3]) == 65504 && f16_to_f32(got[4]) == 2);
+}
+
 /* --- rope and the KV cache --- */
 
 struct rope_case {
@@ -602,6 +616,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(norms_agree_with_the_reference),
         cmocka_unit_test(norms_are_added_to_the_residual_stream),
         cmocka_unit_test(without_a_norm_the_row_is_rounded_to_the_readers_type),
+        cmocka_unit_test(rows_of_f16_are_never_infinite),
         cmocka_unit_test(a_row_has_the_same_bits_in_any_batch),
         cmocka_unit_test(norms_write_the_blocks_that_quantising_their_rows_makes),
         cmocka_unit_test(norms_for_float_weights_have_zeros_up_to_32),

@@ -166,14 +166,22 @@ INLINE float to_float(__nv_bfloat16 x)
     return __bfloat162float(x);
 }
 
+/* x, but no further from 0 than that; NaN stays NaN */
+INLINE float within(float x, float most)
+{
+    x = x < -most ? -most : x;
+    return x > most ? most : x;
+}
+
 INLINE void store_float(float *at, float x)
 {
     *at = x;
 }
 
+/* What float32 still holds stays finite. */
 INLINE void store_float(__half *at, float x)
 {
-    *at = __float2half_rn(x);
+    *at = __float2half_rn(within(x, 65504));
 }
 
 INLINE void store_float(__nv_bfloat16 *at, float x)

@@ -13,13 +13,7 @@ struct head_norm {
     float mean, scale;
 };
 
-/* Never infinite, so that what a later row outshines stays finite; NaN stays NaN. */
-INLINE float within(float x, float most)
-{
-    x = x < -most ? -most : x;
-    return x > most ? most : x;
-}
-
+/* Never infinite, so that what a later row outshines stays finite */
 INLINE void store_kv(float *at, float x)
 {
     *at = within(x, FLT_MAX);
@@ -27,7 +21,7 @@ INLINE void store_kv(float *at, float x)
 
 INLINE void store_kv(__half *at, float x)
 {
-    *at = __float2half_rn(within(x, 65504));
+    store_float(at, x);
 }
 
 INLINE void store_kv(__nv_bfloat16 *at, float x)
