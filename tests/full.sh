@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # full.sh: the slow rest of the tests: clang, AArch64 under qemu, storms of bad clients, the sanitizer
 # builds, the fuzzers.
-# TOKEND_FUZZ_SECONDS: time of each fuzzer (30). TOKEND_STORM_CLIENTS: of each storm (1000).
+# TOKEND_FUZZ_SECONDS: time of each fuzzer (20). TOKEND_STORM_CLIENTS: of each storm (1000).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . config/packages.sh
@@ -54,6 +54,6 @@ suite "thread sanitizer" meson test -C build-tsan --print-errorlogs -t 10 $threa
 for fuzzer in tests/fuzz/fuzz_*.c; do
     name=${fuzzer##*/fuzz_}
     name=${name%.c}
-    suite "fuzzer: $name" bash tests/fuzz/run.sh "$name" "${TOKEND_FUZZ_SECONDS:-30}"
+    suite "fuzzer: $name" bash tests/fuzz/run.sh "$name" "${TOKEND_FUZZ_SECONDS:-20}"
 done
 close_counts
