@@ -79,8 +79,7 @@ static const struct setting table[] = {
     {"activation-bits", CHOICE, AT(activation_bits), 0, 0, "auto", "auto|8|16", NULL,
      "bits of the activations that quantised matrices are multiplied with; BF16 matrices take "
      "them as bf16 with 8, as float32 with 16 (CPU); 16 is far more exact and takes up to twice "
-     "the "
-     "time; auto: 16 for models with experts and with --dtype float32, else 8"},
+     "the time; auto: 16 for models with experts and with --dtype float32, else 8"},
     {"quantization", CHOICE, AT(quantization), 0, 0, "none",
      "none|q8_0|q6_k|q5_k|q5_1|q5_0|q4_k|q4_1|q4_0", NULL,
      "quantise the float matrices of the model while loading: smaller and faster; the fewer bits, "

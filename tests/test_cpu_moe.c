@@ -67,26 +67,6 @@ static void make_experts(struct backend *b, const struct moe_case *c, struct exp
     x->layer.down_bias = make_bias(b, c, x, 2, c->n_embd, seed);
 }
 
-/* The experts of a row of logits, best first, and their shares */
-static void choose(const struct moe_case *c, const double *logits, int *chosen, double *share)
-{
-    bool taken[MAX_EXPERTS] = {false};
-    double all = 0, sum = 0;
-    for (int i = 0; i < c->n_experts; i++)
-        all += exp(logits[i]);
-    for (int k = 0; k < c->n_used; k++) {
-        int best = -1;
-        for (int i = 0; i < c->n_experts; i++)
-            if (!taken[i] && (best < 0 || logits[i] > logits[best]))
-                best = i;
-        taken[best] = true;
-        chosen[k] = best;
-        sum += share[k] = exp(logits[best]);
-    }
-    for (int k = 0; k < c->n_used; k++)
-        share[k] /= c->renormalise ? sum : all;
-}
-
 struct rig {
     struct backend *b;
     struct experts experts;
@@ -159,7 +139,8 @@ static void moe_of(const char *isa, const struct moe_case *c)
              c->n_ff, c->n);
     run(r, c);
     for (int row = 0; row < c->n; row++) {
-        choose(c, r->logits.values.values + (size_t)row * c->n_experts, chosen, share);
+        ref_route(r->logits.values.values + (size_t)row * c->n_experts, c->n_experts, c->n_used,
+                  c->renormalise, chosen, share);
         for (int i = 0; i < c->n_embd; i++)
             want[i] = c->add ? r->before.values.values[(size_t)row * c->n_embd + i] : 0;
         for (int k = 0; k < c->n_used; k++) {

@@ -142,30 +142,11 @@ static void expert(const struct rig *r, int i, const struct cuda_rows *x, float 
     rig_download(y, out, bytes);
 }
 
-/* The experts of a row of logits, best first, and their shares */
-static void choose(const struct moe_case *c, const float *logits, int *chosen, double *share)
-{
-    bool taken[MAX_EXPERTS] = {false};
-    double all = 0, sum = 0;
-    for (int i = 0; i < c->n_experts; i++)
-        all += exp(logits[i]);
-    for (int k = 0; k < c->n_used; k++) {
-        int best = -1;
-        for (int i = 0; i < c->n_experts; i++)
-            if (!taken[i] && (best < 0 || logits[i] > logits[best]))
-                best = i;
-        taken[best] = true;
-        chosen[k] = best;
-        sum += share[k] = exp(logits[best]);
-    }
-    for (int k = 0; k < c->n_used; k++)
-        share[k] /= c->renormalise ? sum : all;
-}
-
 static void check_rows(const struct rig *r, const float *got, float *const *y)
 {
     const struct moe_case *c = r->c;
     double *want = malloc(sizeof *want * (size_t)c->n_embd), share[MAX_EXPERTS];
+    double logits[MAX_EXPERTS];
     int chosen[MAX_EXPERTS];
     char what[120];
     for (int row = 0; row < c->n; row++) {
@@ -173,7 +154,9 @@ static void check_rows(const struct rig *r, const float *got, float *const *y)
         snprintf(what, sizeof what, "experts: %s and %s, %d of %d, row %d of %d",
                  dtype_info(c->up)->name, dtype_info(c->down)->name, c->n_used, c->n_experts, row,
                  c->n);
-        choose(c, r->logits + (size_t)row * (size_t)c->n_experts, chosen, share);
+        for (int i = 0; i < c->n_experts; i++)
+            logits[i] = r->logits[(size_t)row * (size_t)c->n_experts + (size_t)i];
+        ref_route(logits, c->n_experts, c->n_used, c->renormalise, chosen, share);
         for (int i = 0; i < c->n_embd; i++) {
             want[i] = c->add ? r->before[at + (size_t)i] : 0;
             for (int k = 0; k < c->n_used; k++)

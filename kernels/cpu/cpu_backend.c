@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "backend.h"
+#include "backend_common.h"
 #include "moe.h"
 #include "packing.h"
 #include "record.h"
@@ -214,11 +214,8 @@ static struct activation *activation_new(struct backend *base, int width,
                                          struct err *e)
 {
     struct cpu_backend *b = cpu(base);
-    if (width < 1 || width > INT_MAX / 64 || (reader && reader->cols != width)) {
-        err_set(e, ERR_INVALID, "an activation of width %d for a weight of %lld columns", width,
-                reader ? (long long)reader->cols : 0ll);
+    if (!activation_check(width, reader ? reader->cols : 0, e))
         return NULL;
-    }
     bool quantised = reader && dtype_is_quantised(reader->type);
     /* Logits are the widest by far and never quantised; what reads them needs no such room. */
     if ((!logit_rows || quantised) && !widen(b, width, e))
@@ -235,13 +232,8 @@ static struct activation *activation_new(struct backend *base, int width,
 static struct rope *rope_new(struct backend *base, const struct rope_config *c, struct err *e)
 {
     struct cpu_backend *b = cpu(base);
-    if (c->n_dims < 0 || c->n_dims % 2 != 0 || c->max_positions < 1) {
-        err_set(e, ERR_INVALID,
-                "rotary embedding of %d dims and %d positions: expected an even "
-                "number and at least 1",
-                c->n_dims, c->max_positions);
+    if (!rope_config_check(c, e))
         return NULL;
-    }
     struct rope *r = blocks_take(&b->blocks, 1, sizeof *r, "rotary table", NULL, e);
     if (!r)
         return NULL;
@@ -471,46 +463,18 @@ static const struct backend_ops ops = {
     .host_for = host_for,
 };
 
-static bool check_config(const struct backend_config *c, struct err *e)
+static bool take_step(struct cpu_backend *b, struct err *e)
 {
-    if (c->max_rows < 1 || c->max_seqs < 1 || c->max_pages < 1 || c->max_logits < 1 ||
-        c->max_rows > 1 << 20 || c->max_seqs > 1 << 20 || c->max_logits > c->max_rows)
-        return err_set(e, ERR_INVALID,
-                       "a step of %d rows, %d sequences of %d pages, %d logits: expected 1 to "
-                       "%d, and no more logits than rows",
-                       c->max_rows, c->max_seqs, c->max_pages, c->max_logits, 1 << 20);
-    return true;
-}
-
-static bool take_inputs(struct cpu_backend *b, struct err *e)
-{
-    struct step_inputs *in = &b->inputs;
-    size_t rows = (size_t)b->config.max_rows, seqs = (size_t)b->config.max_seqs;
-    struct {
-        void **at;
-        size_t n, size;
-    } wanted[] = {
-        {(void **)&in->ids, rows, sizeof *in->ids},
-        {(void **)&in->positions, rows, sizeof *in->positions},
-        {(void **)&in->kv_slots, rows, sizeof *in->kv_slots},
-        {(void **)&in->adapters, rows, sizeof *in->adapters},
-        {(void **)&in->seqs, seqs, sizeof *in->seqs},
-        {(void **)&in->page_tables, seqs, (size_t)b->config.max_pages * sizeof(int32_t)},
-        {(void **)&in->logit_rows, (size_t)b->config.max_logits, sizeof(int32_t)},
-        {(void **)&b->lone, rows, sizeof *b->lone},
-        {(void **)&b->tiles, rows, sizeof *b->tiles},
-        {(void **)&b->workers, (size_t)team_size(b->team), sizeof *b->workers},
-    };
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
-        *wanted[i].at = blocks_take(&b->blocks, wanted[i].n, wanted[i].size, "step inputs",
-                                    &b->memory.activations, e);
-        if (!*wanted[i].at)
-            return false;
-    }
-    for (int i = 0; i < team_size(b->team); i++)
-        if (!take_floats(b, &b->workers[i].out, 2 * TOKEN_TILE, LINEAR_STRIDE, e))
-            return false;
-    return grow_plan(b, 0, e);
+    static const char what[] = "step inputs";
+    const size_t rows = (size_t)b->config.max_rows, members = (size_t)team_size(b->team);
+    uint64_t *total = &b->memory.activations;
+    bool ok = step_inputs_take(&b->inputs, &b->config, &b->blocks, total, e) &&
+              (b->lone = blocks_take(&b->blocks, rows, sizeof *b->lone, what, total, e)) &&
+              (b->tiles = blocks_take(&b->blocks, rows, sizeof *b->tiles, what, total, e)) &&
+              (b->workers = blocks_take(&b->blocks, members, sizeof *b->workers, what, total, e));
+    for (size_t i = 0; ok && i < members; i++)
+        ok = take_floats(b, &b->workers[i].out, 2 * TOKEN_TILE, LINEAR_STRIDE, e);
+    return ok && grow_plan(b, 0, e);
 }
 
 static bool open_packing(struct cpu_backend *b, struct err *e)
@@ -524,7 +488,7 @@ static bool open_packing(struct cpu_backend *b, struct err *e)
 struct backend *backend_cpu_open(const struct backend_config *config, struct err *e)
 {
     const struct kernels *k = kernels_choose(e);
-    if (!k || !check_config(config, e))
+    if (!k || !backend_config_check(config, e))
         return NULL;
     struct cpu_backend *b = calloc(1, sizeof *b);
     if (!b) {
@@ -537,7 +501,7 @@ struct backend *backend_cpu_open(const struct backend_config *config, struct err
     b->team = team_new(config->threads, config->pin_threads, e);
     if (b->team && !config->pin_threads)
         b->blocks.spread = several_nodes(b); /* threads may come to be anywhere */
-    if (!b->team || !take_inputs(b, e) || !open_packing(b, e)) {
+    if (!b->team || !take_step(b, e) || !open_packing(b, e)) {
         close_cpu(&b->base);
         return NULL;
     }

@@ -2,28 +2,8 @@
 
 #include <limits.h>
 
+#include "backend_common.h"
 #include "step.h"
-
-static bool check_config(const struct cpu_backend *b, const struct moe_config *c, struct err *e)
-{
-    if (c->n_experts < 1 || c->n_used < 1 || c->n_used > c->n_experts)
-        return err_set(e, ERR_INVALID, "%d of %d experts are used: expected 1 or more of them",
-                       c->n_used, c->n_experts);
-    if (c->n_experts > MOE_MAX_EXPERTS || c->n_used > MOE_MAX_USED)
-        return err_set(e, ERR_LIMIT, "%d of %d experts are used: expected at most %d of %d",
-                       c->n_used, c->n_experts, MOE_MAX_USED, MOE_MAX_EXPERTS);
-    if (c->gate->cols != c->n_embd || c->gate->rows != c->n_ff || c->down->cols != c->n_ff ||
-        c->down->rows != c->n_embd)
-        return err_set(e, ERR_INVALID,
-                       "experts of width %d and %d inside, their weights being %lld x %lld and "
-                       "%lld x %lld",
-                       c->n_embd, c->n_ff, (long long)c->gate->rows, (long long)c->gate->cols,
-                       (long long)c->down->rows, (long long)c->down->cols);
-    if (b->config.max_rows > INT_MAX / 64 / c->n_used)
-        return err_set(e, ERR_LIMIT, "%d experts for each of %d rows: more than %d", c->n_used,
-                       b->config.max_rows, INT_MAX / 64);
-    return true;
-}
 
 static bool take_lists(struct cpu_backend *b, struct moe *m, size_t slots, struct err *e)
 {
@@ -52,7 +32,9 @@ static bool take_lists(struct cpu_backend *b, struct moe *m, size_t slots, struc
 struct moe *moe_new(struct backend *base, const struct moe_config *c, struct err *e)
 {
     struct cpu_backend *b = (struct cpu_backend *)base;
-    if (!check_config(b, c, e))
+    const struct matrix_shape gate = {c->gate->rows, c->gate->cols};
+    const struct matrix_shape down = {c->down->rows, c->down->cols};
+    if (!moe_config_check(c, gate, down, b->config.max_rows, INT_MAX / 64, e))
         return NULL;
     struct moe *m = blocks_take(&b->blocks, 1, sizeof *m, "experts", NULL, e);
     if (!m)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend_common.h"
 #include "backend_module.h"
 #include "cuda_record.h"
 
@@ -230,17 +231,6 @@ static const struct backend_ops ops = {
 
 /* --- opening --- */
 
-static bool check_config(const struct backend_config *c, struct err *e)
-{
-    if (c->max_rows < 1 || c->max_seqs < 1 || c->max_pages < 1 || c->max_logits < 1 ||
-        c->max_rows > 1 << 20 || c->max_seqs > 1 << 20 || c->max_logits > c->max_rows)
-        return err_set(e, ERR_INVALID,
-                       "a step of %d rows, %d sequences of %d pages, %d logits: expected 1 to "
-                       "%d, and no more logits than rows",
-                       c->max_rows, c->max_seqs, c->max_pages, c->max_logits, 1 << 20);
-    return true;
-}
-
 /* Device 0 of those that CUDA_VISIBLE_DEVICES leaves, which every new thread's calls go to */
 static bool find_device(struct cudaDeviceProp *p, struct err *e)
 {
@@ -285,43 +275,19 @@ static bool count_memory(struct cuda_backend *b, const struct cudaDeviceProp *p,
     return true;
 }
 
-static bool take_inputs(struct cuda_backend *b, struct err *e)
-{
-    struct step_inputs *in = &b->inputs;
-    const size_t rows = (size_t)b->config.max_rows, seqs = (size_t)b->config.max_seqs;
-    struct {
-        void **at;
-        size_t n, size;
-    } wanted[] = {
-        {(void **)&in->ids, rows, sizeof *in->ids},
-        {(void **)&in->positions, rows, sizeof *in->positions},
-        {(void **)&in->kv_slots, rows, sizeof *in->kv_slots},
-        {(void **)&in->adapters, rows, sizeof *in->adapters},
-        {(void **)&in->seqs, seqs, sizeof *in->seqs},
-        {(void **)&in->page_tables, seqs, (size_t)b->config.max_pages * sizeof(int32_t)},
-        {(void **)&in->logit_rows, (size_t)b->config.max_logits, sizeof(int32_t)},
-    };
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
-        *wanted[i].at =
-            blocks_take(&b->blocks, wanted[i].n, wanted[i].size, "step inputs", NULL, e);
-        if (!*wanted[i].at)
-            return false;
-    }
-    return cuda_plan_grow(b, 0, e);
-}
-
 static bool open_device(struct cuda_backend *b, struct err *e)
 {
     struct cudaDeviceProp p;
     return find_device(&p, e) &&
            cuda_check(cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking), "a stream",
                       e) &&
-           count_memory(b, &p, e) && try_kernel(b, e) && take_inputs(b, e);
+           count_memory(b, &p, e) && try_kernel(b, e) &&
+           step_inputs_take(&b->inputs, &b->config, &b->blocks, NULL, e) && cuda_plan_grow(b, 0, e);
 }
 
 static struct backend *open_cuda(const struct backend_config *config, struct err *e)
 {
-    if (!check_config(config, e))
+    if (!backend_config_check(config, e))
         return NULL;
     struct cuda_backend *b = calloc(1, sizeof *b);
     if (!b) {

@@ -11,6 +11,7 @@
 #include "backend.h"
 #include "blocks.h"
 #include "kernels.h"
+#include "panel.h"
 #include "team.h"
 
 /* Memory of the device that is given back at close only: small parts lie side by side in pieces
@@ -137,6 +138,11 @@ static inline bool cuda_is_float(const struct activation *a)
     return a->f && (a->form == ROWS_PLAIN || a->rows.values == a->f);
 }
 
+static inline bool cuda_is_quantised(enum dtype t)
+{
+    return panel_form(t).bits > 0;
+}
+
 enum { CUDA_FLOAT_STEP = 32 }; /* float rows that linears read are padded to a multiple of it */
 static inline int64_t cuda_float_stride(int64_t width)
 {
@@ -155,7 +161,6 @@ struct cuda_step {
 struct cuda_backend {
     struct backend base;
     struct backend_config config;
-    int device;
     char description[160];
     uint64_t total; /* bytes that may be taken in all */
     struct team *team;
@@ -234,7 +239,6 @@ const struct cuda_moe_layer *cuda_moe_layer_of(const struct moe *, const struct 
 /* --- cuda_record.c; recording is in cuda_record.h --- */
 
 bool cuda_plan_grow(struct cuda_backend *, int n_layers, struct err *e);
-uint64_t cuda_plan_bytes(int n_layers);
 
 /* --- cuda_step.c, cuda_linears.c --- */
 

@@ -1,39 +1,15 @@
 /* cuda_experts.c: mixtures of experts: scratch memory, and where the weights of a layer's are. */
+#include "backend_common.h"
 #include "cuda_backend.h"
-#include "panel.h"
 
 #include <assert.h>
-
-static bool is_quantised(enum dtype t)
-{
-    return panel_form(t).bits > 0;
-}
-
-static bool check_config(const struct cuda_backend *b, const struct moe_config *c, struct err *e)
-{
-    if (c->n_experts < 1 || c->n_used < 1 || c->n_used > c->n_experts)
-        return err_set(e, ERR_INVALID, "%d of %d experts are used: expected 1 or more of them",
-                       c->n_used, c->n_experts);
-    if (c->n_experts > MOE_MAX_EXPERTS || c->n_used > MOE_MAX_USED)
-        return err_set(e, ERR_LIMIT, "%d of %d experts are used: expected at most %d of %d",
-                       c->n_used, c->n_experts, MOE_MAX_USED, MOE_MAX_EXPERTS);
-    if (c->gate->cols != c->n_embd || c->gate->rows != c->n_ff || c->down->cols != c->n_ff ||
-        c->down->rows != c->n_embd)
-        return err_set(e, ERR_INVALID,
-                       "experts of width %d and %d inside, their weights being %lld x %lld and "
-                       "%lld x %lld",
-                       c->n_embd, c->n_ff, (long long)c->gate->rows, (long long)c->gate->cols,
-                       (long long)c->down->rows, (long long)c->down->cols);
-    if (b->config.max_rows > (1 << 24) / c->n_used)
-        return err_set(e, ERR_LIMIT, "%d experts for each of %d rows: more than %d", c->n_used,
-                       b->config.max_rows, 1 << 24);
-    return true;
-}
 
 struct moe *cuda_moe_new(struct backend *base, const struct moe_config *c, struct err *e)
 {
     struct cuda_backend *b = cuda_of(base);
-    if (!check_config(b, c, e))
+    const struct matrix_shape gate = {c->gate->rows, c->gate->cols};
+    const struct matrix_shape down = {c->down->rows, c->down->cols};
+    if (!moe_config_check(c, gate, down, b->config.max_rows, 1 << 24, e))
         return NULL;
     struct moe *m = blocks_take(&b->blocks, 1, sizeof *m, "experts", NULL, e);
     if (!m)
@@ -65,7 +41,7 @@ static bool check_experts(const struct weight *const *w, int n, int rows, int co
                            "experts of a layer of types %s and %s: the CUDA backend wants one",
                            dtype_info(w[0]->type)->name, dtype_info(w[i]->type)->name);
     }
-    return is_quantised(w[0]->type) || w[0]->type == reader ||
+    return cuda_is_quantised(w[0]->type) || w[0]->type == reader ||
            err_set(e, ERR_UNSUPPORTED,
                    "experts of types %s and %s: the CUDA backend wants one for all layers",
                    dtype_info(reader)->name, dtype_info(w[0]->type)->name);

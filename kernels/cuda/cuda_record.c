@@ -3,26 +3,15 @@
 #include "cuda_record.h"
 
 #include "cuda_backend.h"
-#include "panel.h"
 
 #include <assert.h>
 #include <string.h>
 
 /* --- the plan --- */
 
-static int plan_records(int n_layers)
-{
-    return 32 * n_layers + CUDA_FIRST_PLAN;
-}
-
-uint64_t cuda_plan_bytes(int n_layers)
-{
-    return (uint64_t)plan_records(n_layers) * sizeof(struct record);
-}
-
 bool cuda_plan_grow(struct cuda_backend *b, int n_layers, struct err *e)
 {
-    const int n = plan_records(n_layers);
+    const int n = 32 * n_layers + CUDA_FIRST_PLAN;
     struct record *plan = blocks_take(&b->blocks, (size_t)n, sizeof *plan, "step plan", NULL, e);
     if (!plan)
         return false;
@@ -121,7 +110,7 @@ static void reads_type(const struct activation *x, enum dtype type)
 static void reads_as(const struct activation *x, const struct weight *w)
 {
     assert(w->matrix.data && w->cols == x->width && x->form != ROWS_PLAIN);
-    assert((panel_form(w->type).bits > 0) == (x->form == ROWS_QUANTISED));
+    assert(cuda_is_quantised(w->type) == (x->form == ROWS_QUANTISED));
     reads_type(x, w->type);
 }
 
@@ -236,7 +225,7 @@ void cuda_record_moe(struct backend *base, struct moe *m, const struct moe_layer
     assert(x->width == m->moe.n_embd && !x->logit_rows && out->form == ROWS_PLAIN);
     assert(router_logits->form == ROWS_PLAIN && router_logits->width == m->moe.n_experts);
     assert(out->width == m->moe.n_embd && !out->logit_rows && out != x);
-    assert((panel_form(m->moe.x_reader).bits > 0) == (x->form == ROWS_QUANTISED));
+    assert(cuda_is_quantised(m->moe.x_reader) == (x->form == ROWS_QUANTISED));
     reads_type(x, m->moe.x_reader);
     struct record *r = record(base, OP_MOE, out, x);
     r->moe.into = into;

@@ -1,6 +1,6 @@
 /* cuda_rows.c: what the model takes besides weights: buffers of rows, rotary tables. */
+#include "backend_common.h"
 #include "cuda_backend.h"
-#include "panel.h"
 
 #include <limits.h>
 #include <math.h>
@@ -73,7 +73,7 @@ static bool take_rows(struct cuda_backend *b, struct activation *a, const struct
         a->f = take(b, padded_rows(a), (size_t)a->width * sizeof *a->f, e);
         return a->f && (!a->logit_rows || take_host(b, a, e));
     }
-    if (panel_form(reader->type).bits) {
+    if (cuda_is_quantised(reader->type)) {
         a->form = ROWS_QUANTISED;
         return take_quantised(b, a, e);
     }
@@ -86,11 +86,8 @@ struct activation *cuda_activation_new(struct backend *base, int width, const st
                                        bool logit_rows, struct err *e)
 {
     struct cuda_backend *b = cuda_of(base);
-    if (width < 1 || width > INT_MAX / 64 || (reader && reader->cols != width)) {
-        err_set(e, ERR_INVALID, "an activation of width %d for a weight of %lld columns", width,
-                reader ? (long long)reader->cols : 0ll);
+    if (!activation_check(width, reader ? reader->cols : 0, e))
         return NULL;
-    }
     struct activation *a = blocks_take(&b->blocks, 1, sizeof *a, "activations", NULL, e);
     if (!a)
         return NULL;
@@ -115,13 +112,8 @@ static void fill_turns(const struct rope_config *c, float *table)
 struct rope *cuda_rope_new(struct backend *base, const struct rope_config *c, struct err *e)
 {
     struct cuda_backend *b = cuda_of(base);
-    if (c->n_dims < 0 || c->n_dims % 2 != 0 || c->max_positions < 1) {
-        err_set(e, ERR_INVALID,
-                "rotary embedding of %d dims and %d positions: expected an even "
-                "number and at least 1",
-                c->n_dims, c->max_positions);
+    if (!rope_config_check(c, e))
         return NULL;
-    }
     const size_t bytes = (size_t)c->max_positions * (size_t)c->n_dims * sizeof(float);
     struct rope *r = blocks_take(&b->blocks, 1, sizeof *r, "rotary table", NULL, e);
     float *turns = r ? blocks_take(&b->blocks, 1, bytes + 1, "rotary table", NULL, e) : NULL;

@@ -1,15 +1,9 @@
 /* cuda_weights.c: weights from a file's layout into the device's. The helpers pack a part into one
  * half of a pinned buffer while the other half is on its way. */
 #include "cuda_backend.h"
-#include "panel.h"
 
 #include <limits.h>
 #include <string.h>
-
-static bool is_quantised(enum dtype t)
-{
-    return panel_form(t).bits > 0;
-}
 
 /* The type on the device */
 static enum dtype device_type(enum dtype t)
@@ -61,7 +55,7 @@ static void pack_unit(void *arg, int i)
 {
     const struct pack_job *job = arg;
     uint8_t *to = job->to + (size_t)i * job->unit_bytes;
-    if (is_quantised(job->type))
+    if (cuda_is_quantised(job->type))
         panel_pack(job->type, job->rows, job->cols, job->src, (job->first + i) * PANEL_ROWS, to);
     else
         pack_float_row(job, job->first + i, to);
@@ -173,6 +167,6 @@ struct weight *cuda_weight_load(struct backend *base, enum dtype type, int64_t r
     if (!w)
         return NULL;
     *w = (struct weight){.type = device_type(type), .rows = rows, .cols = cols};
-    const bool vector = rows == 1 && !is_quantised(type);
+    const bool vector = rows == 1 && !cuda_is_quantised(type);
     return (vector ? load_vector : load_matrix)(b, w, type, src, e) ? w : NULL;
 }

@@ -162,6 +162,26 @@ double ref_act(enum act_fn fn, double g, double up)
     return 0.5 * g * (1 + tanh(sqrt(2 / M_PI) * (g + 0.044715 * g * g * g))) * up;
 }
 
+void ref_route(const double *logits, int n_experts, int n_used, bool renormalise, int *chosen,
+               double *share)
+{
+    bool taken[MOE_MAX_EXPERTS] = {false};
+    double all = 0, sum = 0;
+    for (int i = 0; i < n_experts; i++)
+        all += exp(logits[i]);
+    for (int k = 0; k < n_used; k++) {
+        int best = -1;
+        for (int i = 0; i < n_experts; i++)
+            if (!taken[i] && (best < 0 || logits[i] > logits[best]))
+                best = i;
+        taken[best] = true;
+        chosen[k] = best;
+        sum += share[k] = exp(logits[best]);
+    }
+    for (int k = 0; k < n_used; k++)
+        share[k] /= renormalise ? sum : all;
+}
+
 void ref_rotate(const struct rope_config *c, int position, double *x)
 {
     for (int i = 0; i < c->n_dims / 2; i++) {

@@ -35,6 +35,9 @@ void ref_quantise(const float *x, int n, double *out);
 void ref_norm(enum norm_kind, const float *x, const double *w, const double *bias, int n,
               double eps, double *out);
 double ref_act(enum act_fn, double gate, double up); /* without a gate: up = 1 */
+/* The n_used best of a row's logits, the first of equal ones, best first, and their shares */
+void ref_route(const double *logits, int n_experts, int n_used, bool renormalise, int *chosen,
+               double *share);
 /* Turns one head in place. */
 void ref_rotate(const struct rope_config *, int position, double *x);
 
