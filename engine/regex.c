@@ -32,6 +32,7 @@ enum {
     QUICK_STARTS = 8,   /* … and bytes at which it may start: between two looks at the clock */
     MOST_STARTS = 512,  /* … after looks that found nothing */
     CALLOUTS_A_LOOK = 256,
+    MOST_HEAP_KIB = 128 << 10, /* of a thread: a hostile pattern's way back into a long text */
 };
 
 /* Patterns of models split at 0.01 to 0.1 µs a byte, at 1 and more where PCRE2 cannot make machine
@@ -144,7 +145,7 @@ struct regex_scratch *regex_scratch_new(struct err *e)
         s->limits = pcre2_match_context_create(NULL);
         if (s->match && s->limits) {
             pcre2_set_depth_limit(s->limits, UINT32_MAX);
-            pcre2_set_heap_limit(s->limits, 1 << 20); /* KiB: a gigabyte */
+            pcre2_set_heap_limit(s->limits, MOST_HEAP_KIB);
             pcre2_set_callout(s->limits, on_callout, s);
             s->seconds = LEAST_SECONDS;
             s->a_byte = SECONDS_A_BYTE;
@@ -233,6 +234,13 @@ int regex_find(const struct regex *re, struct regex_scratch *s, const char *text
                 "the model's pattern for splitting text into words takes more than %g seconds for "
                 "this text",
                 s->seconds);
+        return -1;
+    }
+    if (rc == PCRE2_ERROR_HEAPLIMIT) {
+        err_set(e, ERR_LIMIT,
+                "the model's pattern for splitting text into words takes more than %d MiB for "
+                "this text",
+                MOST_HEAP_KIB >> 10);
         return -1;
     }
     if (rc < 0) {

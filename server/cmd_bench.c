@@ -141,7 +141,7 @@ static bool parse_flag(struct bench_options *o, int argc, char **argv, int *i, s
         o->svg = value;
         return true;
     }
-    return err_set(e, ERR_INVALID, "%s: unknown option; see tokend bench --help", arg);
+    return err_set(e, ERR_INVALID, "unknown flag %s; see tokend bench --help", arg);
 }
 
 static int64_t largest(const struct number_list *l)

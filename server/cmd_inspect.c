@@ -33,7 +33,9 @@ int cmd_inspect(int argc, char **argv)
         if (!strcmp(argv[i], "--json"))
             json = true;
         else if (argv[i][0] == '-' || path) {
-            output_error("inspect", "%s: unexpected; see tokend inspect --help", argv[i]);
+            output_error("inspect", "%s %s; see tokend inspect --help",
+                         argv[i][0] == '-' ? "unknown flag" : "one model at a time: unexpected",
+                         argv[i]);
             return 2;
         } else
             path = argv[i];

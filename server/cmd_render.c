@@ -62,7 +62,7 @@ static bool parse_options(struct render_options *o, int argc, char **argv, struc
                (strlen(flags[k].name) != len || strncmp(argv[i], flags[k].name, len) != 0))
             k++;
         if (k == N_FLAGS)
-            return err_set(e, ERR_INVALID, "%s: unknown argument", argv[i]);
+            return err_set(e, ERR_INVALID, "unknown flag %s; see tokend render --help", argv[i]);
         if (argv[i][len] == '\0' && i + 1 >= argc)
             return err_set(e, ERR_INVALID, "%s: expected a value after it", argv[i]);
         *flags[k].value = argv[i][len] ? argv[i] + len + 1 : argv[i + 1];

@@ -103,6 +103,7 @@ static void on_drain_tick(uv_timer_t *t)
     uint64_t now = uv_now(&s->loop);
     char text[32];
     if (!api_n_in_flight(s->api) && !http_server_n_requests(s->http)) {
+        log_info("%s; ending", s->aborted ? "all requests have been ended" : "drained");
         uv_stop(&s->loop);
     } else if (!s->aborted && now >= s->drain_until) {
         log_warn("--drain-timeout is over: ending %s", count_of(s, text));

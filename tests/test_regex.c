@@ -175,6 +175,26 @@ static void a_short_text_has_little_time_and_a_long_one_more(void **state)
     free(text);
 }
 
+/* The way back through a repeated group is kept for each of its rounds. */
+static void memory_of_a_pattern_is_limited(void **state)
+{
+    const size_t n = 3000000;
+    char *text = malloc(n);
+    struct err e = {0};
+    size_t start, end;
+    struct regex *re = opened("(a|aa)+");
+    struct regex_scratch *s = regex_scratch_new(&e);
+    memset(text, 'a', n);
+    regex_scratch_limit(s, 30);
+    assert_int_equal(regex_find(re, s, text, n, 0, &start, &end, &e), -1);
+    assert_contains(e.msg, "takes more than 128 MiB for this text");
+    assert_int_equal(regex_find(re, s, text, 10000, 0, &start, &end, &e), 1);
+    assert_int_equal(end, 10000);
+    regex_scratch_free(s);
+    regex_close(re);
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -185,6 +205,7 @@ int main(void)
         cmocka_unit_test(many_words_together_are_limited),
         cmocka_unit_test(a_look_continues_where_it_began_and_nowhere_else),
         cmocka_unit_test(a_short_text_has_little_time_and_a_long_one_more),
+        cmocka_unit_test(memory_of_a_pattern_is_limited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
