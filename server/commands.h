@@ -10,5 +10,6 @@ int cmd_bench(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 int cmd_render(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
+int cmd_plan(int argc, char **argv);
 
 #endif

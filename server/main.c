@@ -21,6 +21,8 @@ static const struct {
      cmd_render},
     {"inspect", "inspect MODEL    say what a model is and warn of traps (inspect --help)",
      cmd_inspect},
+    {"plan", "plan MODEL       say what a model needs of a device's memory (plan --help)",
+     cmd_plan},
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 

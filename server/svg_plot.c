@@ -72,7 +72,7 @@ static void put_char(struct buf *out, const char *s, size_t n)
 }
 
 /* At most `most` characters. */
-static void put_text(struct buf *out, const char *s, int most)
+void svg_text(const char *s, int most, struct buf *out)
 {
     const size_t n = strlen(s);
     int count = 0;
@@ -91,7 +91,7 @@ static void put_label(struct buf *out, double x, double y, const char *class, co
                       int most)
 {
     buf_addf(out, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">", x, y, class);
-    put_text(out, s, most);
+    svg_text(s, most, out);
     buf_add_str(out, "</text>\n");
 }
 
@@ -336,7 +336,7 @@ void svg_plot_write(const struct plot_figure *f, struct buf *out)
              "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
              "viewBox=\"0 0 %d %d\" role=\"img\">\n<title>",
              width, height, width, height);
-    put_text(out, f->title, 200);
+    svg_text(f->title, 200, out);
     buf_addf(out, "</title>\n%s<rect class=\"bg\" width=\"%d\" height=\"%d\"/>\n", style, width,
              height);
     put_label(out, MARGIN, MARGIN + 14, "h", f->title, width / 9);

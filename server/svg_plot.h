@@ -36,5 +36,7 @@ struct plot_figure {
 
 /* Appends the file's text; out->failed when memory ran out. */
 void svg_plot_write(const struct plot_figure *, struct buf *out);
+/* Appends any text as XML's, at most so many characters of it. */
+void svg_text(const char *, int most, struct buf *out);
 
 #endif

@@ -32,7 +32,4 @@ void *blocks_pack(struct blocks *, size_t count, size_t size, const char *what, 
 void blocks_give(struct blocks *, void *data, uint64_t *total);
 void blocks_free(struct blocks *);
 
-/* Bytes of memory of the machine, or of the control group, if that is less. */
-uint64_t memory_of_machine(void);
-
 #endif

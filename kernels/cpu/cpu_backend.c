@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "backend_common.h"
+#include "machine_memory.h"
 #include "moe.h"
 #include "packing.h"
 #include "record.h"
