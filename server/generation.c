@@ -472,6 +472,7 @@ static bool make_requests(struct generation *g, struct prompt_list *list)
             return false;
         from->tokens = (struct token_list){0};
         p->request->cache_salt = g->params.cache_salt;
+        p->request->priority = g->params.priority;
         p->request->target_itl = g->params.target_itl;
         p->request->user = p;
         p->text = from->text;

@@ -163,7 +163,7 @@ static bool read_logprobs(const json_t *body, bool chat, struct gen_params *p, s
             return api_bad(e, "top_logprobs", "top_logprobs needs logprobs: true");
     }
     p->n_top = k > 0 ? (int)k : 0;
-    p->sampling.n_logprobs = p->logprobs ? p->n_top : -1;
+    p->sampling.n_logprobs = p->logprobs ? p->n_top : p->n_shown < p->n ? 0 : -1;
     p->sampling.n_prompt_logprobs = p->echo && p->logprobs ? p->n_top : -1;
     return true;
 }
@@ -205,6 +205,16 @@ static bool read_salt(const json_t *body, const struct params_limits *lim, struc
     return p->cache_salt || api_fail_memory(e);
 }
 
+/* Lower ones are admitted first and preempted last. */
+static bool read_priority(const json_t *body, struct gen_params *p, struct api_error *e)
+{
+    int64_t priority = 0;
+    if (!field_int(body, "priority", INT32_MIN, INT32_MAX, &priority, e))
+        return false;
+    p->priority = (int)priority;
+    return true;
+}
+
 static bool read_stream(const json_t *body, struct gen_params *p, struct api_error *e)
 {
     if (!field_bool(body, "stream", &p->stream, e))
@@ -230,13 +240,25 @@ static bool read_stream(const json_t *body, struct gen_params *p, struct api_err
 static bool read_n(const json_t *body, struct gen_params *p, struct api_error *e)
 {
     int64_t n = 1, best_of = -1;
-    if (!field_int(body, "n", 1, 128, &n, e) || !field_int(body, "best_of", 0, 128, &best_of, e))
+    if (!field_int(body, "n", 1, PARAMS_MAX_N, &n, e) ||
+        !field_int(body, "best_of", 0, PARAMS_MAX_N, &best_of, e))
         return false;
-    if (best_of > 0 && best_of != n)
-        return api_fail(e, 400, "unsupported_parameter", "best_of",
-                        "best_of is not supported: ask for n answers and choose among them");
-    p->n = (int)n;
+    if (best_of > 0 && best_of < n)
+        return api_bad(e, "best_of", "best_of: %lld is less than n, %lld", (long long)best_of,
+                       (long long)n);
+    p->n = (int)(best_of > 0 ? best_of : n);
+    p->n_shown = (int)n;
     return true;
+}
+
+/* Which answers are the best is known when the last has ended. */
+static bool check_best_of(const struct gen_params *p, struct api_error *e)
+{
+    return !p->stream || p->n_shown == p->n ||
+           api_bad(e, "best_of",
+                   "best_of: %d of %d answers cannot be streamed; expected n or no "
+                   "stream",
+                   p->n_shown, p->n);
 }
 
 bool gen_params_read(const json_t *body, bool chat, const struct params_limits *lim,
@@ -257,7 +279,8 @@ bool gen_params_read(const json_t *body, bool chat, const struct params_limits *
            read_sampling(body, lim->defaults, p, e) && read_max_tokens(body, chat, p, e) &&
            read_logprobs(body, chat, p, e) && read_stops(body, p, e) &&
            read_stop_ids(body, lim, &p->sampling, e) && read_bias(body, lim, p, e) &&
-           read_salt(body, lim, p, e) && read_stream(body, p, e);
+           read_salt(body, lim, p, e) && read_priority(body, p, e) && read_stream(body, p, e) &&
+           check_best_of(p, e);
 }
 
 void gen_params_free(struct gen_params *p)

@@ -13,6 +13,7 @@
 #include "stop_match.h"
 
 enum {
+    PARAMS_MAX_N = 128,          /* answers to one prompt */
     PARAMS_MAX_CHOICES = 1024,   /* prompts × n of one request */
     COMPLETIONS_MAX_TOKENS = 16, /* OpenAI's default of /v1/completions */
 };
@@ -28,10 +29,12 @@ struct gen_params {                  /* zeroed = empty; free with gen_params_fre
     struct sampling_params sampling; /* bias points to `bias` */
     struct logit_bias *bias;
     struct stop_set stops;
-    int n;
+    int n;       /* answers that are made, and how many of these are sent: those of the best .. */
+    int n_shown; /* .. mean log probability (best_of), else all */
     int64_t max_tokens; /* −1: as many as fit */
     bool has_seed;
     uint64_t cache_salt; /* 0: none */
+    int priority;        /* lower runs first, as vLLM's */
     double target_itl;   /* seconds, of the header x-slo-tpot-ms; 0: the server's */
     bool stream, include_usage, continuous_usage;
     bool echo;     /* completions */

@@ -4,6 +4,8 @@
 #include "json_out.h"
 #include "logprobs.h"
 
+#include <math.h>
+
 static const char *finish_name(enum finish_reason r)
 {
     switch (r) {
@@ -138,16 +140,16 @@ json_t *reply_usage_chunk(struct generation *g)
     return json_with(f, "usage", usage(g));
 }
 
-static json_t *whole_choice(struct generation *g, int choice)
+static json_t *whole_choice(struct generation *g, int choice, int index)
 {
     struct choice_out *o = &g->choices[choice];
     json_t *logprobs = take_logprobs(g, choice), *text = take_text(g, choice), *item;
     if (g->chat)
-        item = json_pack("{s:i, s:{s:s, s:o, s:n}, s:o, s:s?}", "index", choice, "message", "role",
+        item = json_pack("{s:i, s:{s:s, s:o, s:n}, s:o, s:s?}", "index", index, "message", "role",
                          "assistant", "content", text, "refusal", "logprobs", logprobs,
                          "finish_reason", finish_name(o->finish));
     else
-        item = json_pack("{s:i, s:o, s:o, s:s?}", "index", choice, "text", text, "logprobs",
+        item = json_pack("{s:i, s:o, s:o, s:s?}", "index", index, "text", text, "logprobs",
                          logprobs, "finish_reason", finish_name(o->finish));
     if (!g->chat)
         item = with_prompt_ids(g, choice, item);
@@ -163,6 +165,47 @@ static void write_members(struct buf *out, json_t *object)
         out->data[at] = ',';
 }
 
+/* What best_of chooses by, as OpenAI's: the mean of its tokens' log probabilities. */
+static double mean_logprob(const struct generation *g, int choice)
+{
+    const struct choice *c = generation_choice(g, choice);
+    const int n = g->choices[choice].n_tokens;
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += c->logprobs[i];
+    return n ? sum / n : -INFINITY;
+}
+
+/* order = the prompt's choices as they are sent: those of the best mean first where some are not
+ * shown, of equals the first one; else as they are. */
+static void order_choices(const struct generation *g, int prompt, int order[PARAMS_MAX_N])
+{
+    const int n = g->params.n, first = prompt * n;
+    double means[PARAMS_MAX_N];
+    for (int i = 0; i < n; i++) {
+        const double mean = g->params.n_shown < n ? mean_logprob(g, first + i) : 0;
+        int at = i;
+        for (; at > 0 && means[at - 1] < mean; at--) {
+            means[at] = means[at - 1];
+            order[at] = order[at - 1];
+        }
+        means[at] = mean;
+        order[at] = first + i;
+    }
+}
+
+static void write_choices(struct generation *g, int prompt, struct buf *out)
+{
+    int order[PARAMS_MAX_N];
+    order_choices(g, prompt, order);
+    for (int i = 0; i < g->params.n_shown && !out->failed; i++) {
+        const int index = prompt * g->params.n_shown + i;
+        buf_add_str(out, index ? "," : "");
+        json_write(out, whole_choice(g, order[i], index));
+    }
+    logprobs_drop_prompt(&g->prompts[prompt]);
+}
+
 void reply_whole(struct generation *g, struct buf *out)
 {
     json_write(out, frame(g, g->chat ? "chat.completion" : "text_completion"));
@@ -170,12 +213,8 @@ void reply_whole(struct generation *g, struct buf *out)
         return;
     out->len--; /* it goes on */
     buf_add_str(out, ",\"choices\":[");
-    for (int i = 0; i < g->n_choices && !out->failed; i++) {
-        buf_add_str(out, i ? "," : "");
-        json_write(out, whole_choice(g, i));
-        if ((i + 1) % g->params.n == 0)
-            logprobs_drop_prompt(generation_prompt(g, i));
-    }
+    for (int i = 0; i < g->n_prompts; i++)
+        write_choices(g, i, out);
     buf_add_str(out, "]");
     json_t *f = json_pack("{s:o}", "usage", usage(g));
     write_members(out, g->chat ? with_prompt_ids(g, 0, f) : f);

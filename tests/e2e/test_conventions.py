@@ -249,6 +249,38 @@ def test_requests_share_pages_under_equal_salts_only(server):
     assert text(first) == text(other) == text(again) == text(without)
 
 
+def test_the_best_of_several_answers_are_those_of_the_best_mean_logprob(server):
+    body = {"prompt": "The best season is", "max_tokens": 8, "seed": 5, "temperature": 1.2}
+    ask = lambda **more: good(server.http.post("/v1/completions", json={**body, **more}))
+    all_five = ask(n=5, logprobs=0)["choices"]
+    mean = lambda c: sum(c["logprobs"]["token_logprobs"]) / len(c["logprobs"]["token_logprobs"])
+    best = sorted(all_five, key=mean, reverse=True)[:2]
+    for more in {}, {"logprobs": 0}:
+        got = ask(n=2, best_of=5, **more)
+        assert [c["text"] for c in got["choices"]] == [c["text"] for c in best]
+        assert [c["index"] for c in got["choices"]] == [0, 1] and (got["choices"][0]["logprobs"] is None) == (not more)
+        assert got["usage"]["completion_tokens"] == 40
+    two = ask(prompt=["The best season is", "One, two,"], best_of=3)["choices"]
+    assert [c["index"] for c in two] == [0, 1]
+    assert two[1]["text"] == ask(prompt=["x", "One, two,"], best_of=3)["choices"][1]["text"]
+
+
+def test_requests_of_a_lower_priority_number_come_first():
+    with Tokend("--max-num-seqs", "1", "--max-model-len", "1024") as alone, ThreadPoolExecutor(8) as pool:
+        ended = []
+
+        def ask(name, tokens, **more):
+            good(chat(alone, "Count.", max_tokens=tokens, ignore_eos=True, **more))
+            ended.append(name)
+
+        running = pool.submit(ask, "running", 300)
+        alone.until(lambda: alone.metric("vllm:num_requests_running") == 1)
+        others = [pool.submit(ask, name, 8, priority=p) for name, p in (("last", 5), ("usual", 0), ("first", -3))]
+        alone.until(lambda: alone.metric("vllm:num_requests_waiting") == 3)
+        [f.result() for f in (running, *others)]
+    assert ended == ["running", "first", "usual", "last"]
+
+
 def test_the_cache_is_forgotten_on_request_and_streams_go_on(server):
     messages = [{"role": "system", "content": long_text("reset")}] + user("Which note?")
     first, warm = (good(chat(server, messages)) for _ in range(2))
