@@ -8,6 +8,7 @@
  * Tokens are random and differ between samples, so that nothing else is found in the cache. With
  * --shared-depth the requests of a sample have their `depth` tokens in common. */
 #include "bench_plot.h"
+#include "bench_run.h"
 #include "commands.h"
 #include "loaded_model.h"
 #include "output.h"
@@ -18,7 +19,6 @@
 
 #include <math.h>
 #include <sched.h>
-#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,9 +38,7 @@ struct bench_options {
 };
 
 struct bench {
-    struct engine *engine;
-    sem_t news;
-    uint64_t rng;
+    struct bench_run run;
     bool json, shared_depth;
     int repeat;
     struct bench_results *results;
@@ -223,89 +221,14 @@ static bool parse_options(struct bench_options *o, int argc, char **argv, struct
 
 /* --- running requests --- */
 
-static void wake(void *arg)
-{
-    sem_post(&((struct bench *)arg)->news);
-}
-
-static int32_t random_id(struct bench *b)
-{
-    const uint32_t counter[4] = {(uint32_t)b->rng, (uint32_t)(b->rng >> 32), 0, 0};
-    uint32_t r[4];
-    b->rng++;
-    philox4x32(1, counter, r);
-    return (int32_t)(r[0] % (uint32_t)engine_get_info(b->engine)->spec.n_vocab);
-}
-
-/* [batch][n] random tokens, of which the first `shared` are the same in every row. */
-static int32_t *random_prompts(struct bench *b, int batch, int n, int shared)
-{
-    int32_t *ids = malloc((size_t)batch * (size_t)n * sizeof *ids);
-    for (int64_t i = 0; ids && i < (int64_t)batch * n; i++)
-        ids[i] = i >= n && i % n < shared ? ids[i % n] : random_id(b);
-    return ids;
-}
-
-static bool submit(struct bench *b, const int32_t *ids, int n, int max_tokens, struct request **out,
-                   struct err *e)
-{
-    const struct sampling_params p = {
-        .top_p = 1,
-        .repetition_penalty = 1,
-        .n_logprobs = -1,
-        .n_prompt_logprobs = -1,
-        .ignore_eos = true,
-        .max_tokens = max_tokens,
-    };
-    int32_t *copy = malloc((size_t)n * sizeof *copy);
-    *out = copy ? request_new(copy, n, 1, &p) : NULL;
-    if (!*out) {
-        free(copy);
-        return err_set(e, ERR_MEMORY, "no memory for a request");
-    }
-    memcpy(copy, ids, (size_t)n * sizeof *copy);
-    if (engine_submit(b->engine, *out, e))
-        return true;
-    request_free(*out);
-    *out = NULL;
-    return false;
-}
-
-static bool wait_for(struct bench *b, struct request *const *q, int n, struct err *e)
-{
-    for (int i = 0; i < n; i++) {
-        while (!atomic_load(&q[i]->ended)) {
-            if (!engine_poll(b->engine))
-                sem_wait(&b->news);
-        }
-        if (atomic_load(&q[i]->choices[0].finish) == FINISH_ERROR) {
-            *e = q[i]->error;
-            return false;
-        }
-    }
-    return true;
-}
-
-static void free_all(struct bench *b, struct request **q, int n)
-{
-    for (int i = 0; i < n; i++) {
-        struct request *const one = q[i];
-        struct err ignored;
-        if (one)
-            wait_for(b, &one, 1, &ignored);
-        request_free(one);
-        q[i] = NULL;
-    }
-}
-
 /* Runs `batch` requests: the first n tokens of each of the [batch][stride] prompts. */
 static bool run_batch(struct bench *b, const int32_t *ids, int stride, int n, int max_tokens,
                       struct request **q, int batch, struct err *e)
 {
     bool ok = true;
     for (int i = 0; ok && i < batch; i++)
-        ok = submit(b, ids + (size_t)i * (size_t)stride, n, max_tokens, &q[i], e);
-    return ok && wait_for(b, q, batch, e);
+        ok = bench_submit(&b->run, ids + (size_t)i * (size_t)stride, n, max_tokens, &q[i], e);
+    return ok && bench_wait(&b->run, q, batch, e);
 }
 
 static double prefill_speed(struct request *const *q, int batch)
@@ -334,19 +257,19 @@ static bool sample(struct bench *b, const struct bench_scenario *s, double *spee
 {
     const int total = s->depth + s->prompt > 0 ? s->depth + s->prompt : 1;
     struct request *q[MAX_BATCH] = {NULL};
-    int32_t *ids = random_prompts(b, s->batch, total, b->shared_depth ? s->depth : 0);
+    int32_t *ids = bench_random_prompts(&b->run, s->batch, total, b->shared_depth ? s->depth : 0);
     if (!ids)
         return err_set(e, ERR_MEMORY, "no memory for %d prompts", s->batch);
     const int fill = b->shared_depth ? 1 : s->batch;
     /* What earlier samples left is of no use to these prompts; without it they take memory that
      * was used before. */
-    engine_reset_prefix_cache(b->engine);
+    engine_reset_prefix_cache(b->run.engine);
     bool ok = s->depth == 0 || run_batch(b, ids, total, s->depth, 0, q, fill, e);
-    free_all(b, q, s->batch);
+    bench_free(&b->run, q, s->batch);
     ok = ok && run_batch(b, ids, total, total, 1 + s->generate, q, s->batch, e);
     if (ok)
         *speed = s->generate ? decode_speed(q, s->batch) : prefill_speed(q, s->batch);
-    free_all(b, q, s->batch);
+    bench_free(&b->run, q, s->batch);
     free(ids);
     return ok;
 }
@@ -469,20 +392,18 @@ static bool run_with_threads(const struct bench_options *o, const struct model_f
                       .shared_depth = o->shared_depth,
                       .repeat = (int)o->repeat,
                       .results = results};
-    sem_init(&b.news, 0, 0);
     bool ok = engine_config_types(&c, o->kv_cache_dtype, o->dtype, o->quantization,
                                   o->activation_bits, e) &&
               engine_config_device(&c, o->device, false, e) &&
-              ((b.engine = engine_open(&c, m, wake, &b, e)) || explain(e, &c));
+              (bench_run_open(&b.run, &c, m, e) || explain(e, &c));
     if (ok)
-        name_backend(results, engine_get_info(b.engine)->backend, o->threads.n == 1);
+        name_backend(results, engine_get_info(b.run.engine)->backend, o->threads.n == 1);
     if (ok && !o->json)
         printf("# %s\n# %s\n%-8s %7s %7s %8s %7s %6s   %10s ± %-8s %10s\n", o->model,
-               engine_get_info(b.engine)->backend, "test", "threads", "prompt", "generate", "depth",
+               engine_get_info(b.run.engine)->backend, "test", "threads", "prompt", "generate", "depth",
                "batch", "tokens/s", "dev.", "best");
-    ok = ok && measure_all(&b, o, engine_get_info(b.engine)->threads, e);
-    engine_close(b.engine);
-    sem_destroy(&b.news);
+    ok = ok && measure_all(&b, o, engine_get_info(b.run.engine)->threads, e);
+    bench_run_close(&b.run);
     return ok;
 }
 
