@@ -48,6 +48,7 @@ struct bench {
 
 static const char help_text[] =
     "usage: tokend bench MODEL [options]\n"
+    "       tokend bench claims MODEL [--out DIR]   (bench claims --help)\n"
     "\n"
     "Measures prefill and decode throughput. MODEL is a GGUF file, a Hugging Face directory or\n"
     "a hub name in the local cache. Lists are numbers with commas; every combination is\n"
@@ -458,6 +459,8 @@ int cmd_bench(int argc, char **argv)
 {
     struct bench_options o;
     struct err e;
+    if (argc > 1 && strcmp(argv[1], "claims") == 0)
+        return cmd_claims(argc - 1, argv + 1);
     if (!parse_options(&o, argc, argv, &e)) {
         output_error("bench", "%s", e.msg);
         return 2;

@@ -7,6 +7,7 @@
 
 int cmd_serve(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
+int cmd_claims(int argc, char **argv); /* bench claims */
 int cmd_tokenize(int argc, char **argv);
 int cmd_render(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);

@@ -349,3 +349,27 @@ def test_a_model_that_is_cut_while_it_loads_does_not_kill_without_a_word(tmp_pat
             os.truncate(tmp_path / "m.gguf", 5_000_000)
             said = p.stderr.read()
         assert p.returncode == 0 or (p.returncode == 1 and said), (delay, p.returncode)
+
+
+def test_claims_are_measured_and_written(tmp_path):
+    r = run("bench", "claims", SMALL, "--context", "128", "--threads", "1", "--out", tmp_path / "new")
+    assert r.returncode == 0, r.stderr
+    table = (tmp_path / "new/claims.md").read_text()
+    assert table == r.stdout
+    got = json.loads((tmp_path / "new/claims.json").read_text())["claims"]
+    by = {(c["feature"], c["unit"]): c for c in got}
+    pages, batch = by["pages of 16 tokens", "%"], by["continuous batching", "%"]
+    assert pages["on"] < pages["off"] and 0 < batch["off"] < batch["on"] <= 100
+    assert by["prefix cache", "pages"]["on"] < by["prefix cache", "pages"]["off"]
+    assert by["tiled attention", "MiB"]["on"] < 100 and len(table.splitlines()) == 2 + len(got) == 11
+    svg = ElementTree.parse(tmp_path / "new/claims.svg").getroot()
+    assert sum(t.text == "KV cache" for t in svg.iter("{http://www.w3.org/2000/svg}text")) == 1
+
+
+@pytest.mark.parametrize("args, says", [
+    ([], "expected a MODEL"), ([SMALL, "--context", "64"], "--context 64"), ([SMALL, "--what", "1"], "unknown flag --what"),
+    ([SMALL, "--out", "/dev/null/x"], "--out /dev/null/x: cannot make that directory"), ([SMALL, "--threads"], "--threads"),
+])
+def test_claims_say_what_is_wrong_before_they_measure(args, says):
+    r = run("bench", "claims", *args)
+    assert r.returncode in (1, 2) and says in r.stderr and r.stdout == ""
