@@ -2,7 +2,8 @@
  *
  * cuda_backend.c has the table, opening and the KV pool; cuda_memory.c memory of the device and
  * copies to it; cuda_weights.c and cuda_rows.c what the model loads; cuda_record.c records a step,
- * cuda_step.c and cuda_linears.c run it. All of it runs on one stream. */
+ * cuda_inputs.c uploads what it reads, cuda_step.c and cuda_linears.c run it. All of it runs on one
+ * stream. */
 #ifndef TOKEND_CUDA_BACKEND_H
 #define TOKEND_CUDA_BACKEND_H
 
@@ -240,10 +241,15 @@ const struct cuda_moe_layer *cuda_moe_layer_of(const struct moe *, const struct 
 
 bool cuda_plan_grow(struct cuda_backend *, int n_layers, struct err *e);
 
-/* --- cuda_step.c, cuda_linears.c --- */
+/* --- cuda_inputs.c --- */
 
 /* Bytes of a step's packed inputs at most */
 size_t cuda_step_bytes(const struct cuda_backend *, const struct cuda_attention *);
+/* The step's inputs go to the device, behind what the stream does already. */
+cudaError_t cuda_inputs_upload(struct cuda_backend *);
+
+/* --- cuda_step.c, cuda_linears.c --- */
+
 bool cuda_submit(struct backend *, struct err *e);
 /* The rows of the step that an activation has */
 static inline int cuda_rows(const struct cuda_backend *b, const struct activation *a)
