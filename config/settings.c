@@ -101,6 +101,8 @@ static const struct setting table[] = {
     {"gpu-memory-utilization", FRACTION, AT(gpu_memory_utilization), 0, 0, "0.9", NULL, "FRACTION",
      "share of the GPU's memory that may be used; what weights and activations leave of it is for "
      "KV pages"},
+    {"enforce-eager", SWITCH, AT(enforce_eager), 0, 0, "false", NULL, NULL,
+     "launch the GPU's kernels one by one, not as CUDA graphs: slower; to find faults"},
     {"threads", INTEGER, AT(threads), 0, 1024, NULL, NULL, "N",
      "threads that compute; 0: all cores that it may use (the default)"},
     {"pin-threads", SWITCH, AT(pin_threads), 0, 0, "false", NULL, NULL,

@@ -45,6 +45,7 @@ struct settings {
 
     const char *device;
     double gpu_memory_utilization;
+    bool enforce_eager;
     int64_t threads; /* 0: automatic */
     bool pin_threads;
 

@@ -77,6 +77,7 @@ static bool open_backend(struct engine *e, const struct model_file *file, int ma
         .max_pages = e->max_pages,
         .max_logits = e->max_logits,
         .memory_share = c->gpu_memory_share,
+        .enforce_eager = c->enforce_eager,
         .fine_activations = e->info.activation_bits == 16,
     };
     e->backend = (c->open_backend ? c->open_backend : backend_cpu_open)(&bc, err);

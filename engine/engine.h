@@ -30,6 +30,7 @@ struct engine_config {
     bool pin_threads;             /* each to a processor of its own */
     uint64_t kv_cache_memory;     /* bytes; 0: the default rule */
     double gpu_memory_share;      /* of a GPU's memory that may be used; 0: 0.9 */
+    bool enforce_eager;           /* of a GPU: no graphs, kernels are launched one by one */
     uint64_t prefix_cache_memory; /* bytes of cached pages that are kept before memory never used is
                                      taken (scheduler.h); 0: half of the pool */
     enum dtype kv_dtype;

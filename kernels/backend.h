@@ -43,6 +43,7 @@ struct backend_config {
                               and what BF16 weights read is not rounded to bf16 (CPU) */
     bool pin_threads;      /* CPU: each to a processor of its own, different cores first */
     double memory_share;   /* CUDA: of the device's memory that may be used; 0: 0.9 */
+    bool enforce_eager; /* CUDA: kernels of a decode step are launched one by one, not as a graph */
     /* CPU: the file in which packed weights are kept for the next open; NULL: in none. `model` is a
      * number that another model's files, or these after a change, do not have. */
     const char *repack_cache;

@@ -208,6 +208,7 @@ bool loaded_model_open(struct loaded_model *m, const struct settings *s, void (*
         .prefix_caching = s->enable_prefix_caching,
         .repack_cache = s->repack_cache,
         .gpu_memory_share = s->gpu_memory_utilization,
+        .enforce_eager = s->enforce_eager,
     };
     if (!engine_config_types(&config, s->kv_cache_dtype, s->dtype, s->quantization,
                              s->activation_bits, e) ||

@@ -56,7 +56,7 @@ static uint64_t kv_extra_bytes(struct backend *base, const struct kv_config *c)
     const struct cuda_backend *b = cuda_of(base);
     struct cuda_attention a;
     struct err e;
-    return attention_of(&a, c, &e) ? partials_bytes(b, c) + cuda_step_bytes(b, &a) : 0;
+    return attention_of(&a, c, &e) ? partials_bytes(b, c) + cuda_inputs_bytes(b, &a) : 0;
 }
 
 static bool check_pool(const struct cuda_backend *b, const struct kv_config *c, struct err *e)
@@ -89,10 +89,8 @@ static bool take_step(struct cuda_backend *b, const struct kv_config *c, struct 
     b->partials_bytes = partials_bytes(b, c);
     b->partials =
         cuda_arena_take(&b->activations, b->partials_bytes, "attention's partial results", e);
-    b->step.bytes = cuda_step_bytes(b, &b->attention);
-    return b->partials && cuda_plan_grow(b, c->n_layers, e) &&
-           (b->step.device = cuda_arena_take(&b->activations, b->step.bytes, "step inputs", e)) &&
-           (b->step.host = cuda_pinned_take(b, b->step.bytes, "step inputs", e));
+    return b->partials && cuda_plan_grow(b, c->n_layers, e) && cuda_inputs_open(b, e) &&
+           cuda_graphs_open(b, e);
 }
 
 static bool kv_open(struct backend *base, const struct kv_config *c, struct err *e)
@@ -149,7 +147,8 @@ static void page_fill(struct backend *base, int page, uint8_t byte)
 
 static const float *read_row(struct backend *base, const struct activation *a, int row)
 {
-    assert(a->host && a->written && row >= 0 && row < cuda_rows(cuda_of(base), a));
+    assert(a->host && a->written && row >= 0 && row < cuda_of(base)->inputs.n_logits);
+    (void)base;
     return a->host + (size_t)row * (size_t)a->width;
 }
 
@@ -166,7 +165,7 @@ static void memory(struct backend *base, struct backend_memory *out)
         .dedicated = true,
         .weights = b->weights.bytes,
         .kv = b->kv_memory.bytes,
-        .activations = b->activations.bytes + b->scratch_bytes,
+        .activations = b->activations.bytes + b->scratch_bytes + cuda_graphs_bytes(b),
     };
 }
 
@@ -183,6 +182,8 @@ static void close_cuda(struct backend *base)
     if (b->stream)
         cudaStreamSynchronize(b->stream); /* of a failed device: an error that was told */
     cuda_uploads_close(b);
+    cuda_graphs_close(b);
+    cuda_inputs_close(b);
     cuda_scratch_free(&b->staging);
     cuda_scratch_free(&b->staging_up);
     cuda_scratch_free(&b->converted);

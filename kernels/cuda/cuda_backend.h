@@ -2,8 +2,8 @@
  *
  * cuda_backend.c has the table, opening and the KV pool; cuda_memory.c memory of the device and
  * copies to it; cuda_weights.c and cuda_rows.c what the model loads; cuda_record.c records a step,
- * cuda_inputs.c uploads what it reads, cuda_step.c and cuda_linears.c run it. All of it runs on one
- * stream. */
+ * cuda_inputs.c uploads what it reads, cuda_step.c and cuda_linears.c run it, or cuda_graph.c does
+ * by a graph. All of it runs on one stream. */
 #ifndef TOKEND_CUDA_BACKEND_H
 #define TOKEND_CUDA_BACKEND_H
 
@@ -131,6 +131,8 @@ enum {
     CUDA_MAX_WINDOWS = 4,
     CUDA_FIRST_PLAN = 256, /* records before kv_open says how many layers there are */
     CUDA_UPLOAD_BYTES = 4 << 20,
+    CUDA_STEPS_AHEAD = 2,       /* steps whose inputs may be on their way */
+    CUDA_MOST_GRAPH_ROWS = 256, /* of a decode step that is run as a graph */
 };
 
 /* Its float32 rows are all that it has. */
@@ -150,11 +152,23 @@ static inline int64_t cuda_float_stride(int64_t width)
     return (width + CUDA_FLOAT_STEP - 1) / CUDA_FLOAT_STEP * CUDA_FLOAT_STEP;
 }
 
-/* What a step reads besides activations: packed into pinned memory and copied by one call. On the
- * device, of this step: */
+/* What steps read besides activations: packed into pinned memory, one half after the other, and
+ * copied by one call */
+struct cuda_inputs {
+    uint8_t *host[CUDA_STEPS_AHEAD], *device;
+    cudaEvent_t copied[CUDA_STEPS_AHEAD]; /* the half may be filled again */
+    int next;
+    size_t bytes;    /* of each */
+    int32_t *tables; /* [max_seqs] where the page table of each of the step's sequences begins */
+};
+
+/* The shape of a step and where its inputs are on the device. With the plan it is all that the
+ * step's launches depend on; graphs are found by it, compared byte by byte. */
 struct cuda_step {
-    uint8_t *host, *device;
-    size_t bytes; /* that there is room for */
+    /* A decode step whose shape other steps share: padded with rows that mean nothing, attention
+     * launched for what any of them needs */
+    bool fixed;
+    int n_rows, n_seqs, n_logits; /* with padding */
     const int32_t *ids, *positions, *slots, *logit_rows;
     struct cuda_attention_step attention[CUDA_MAX_WINDOWS];
 };
@@ -190,6 +204,8 @@ struct cuda_backend {
     size_t partials_bytes;
 
     struct step_inputs inputs;
+    struct cuda_inputs uploads;
+    struct cuda_graphs *graphs; /* NULL: none are wanted */
     struct record *plan;
     int n_plan, max_plan;
     int windows[CUDA_MAX_WINDOWS], n_windows; /* of this step's attention */
@@ -244,17 +260,41 @@ bool cuda_plan_grow(struct cuda_backend *, int n_layers, struct err *e);
 /* --- cuda_inputs.c --- */
 
 /* Bytes of a step's packed inputs at most */
-size_t cuda_step_bytes(const struct cuda_backend *, const struct cuda_attention *);
-/* The step's inputs go to the device, behind what the stream does already. */
+size_t cuda_inputs_bytes(const struct cuda_backend *, const struct cuda_attention *);
+bool cuda_inputs_open(struct cuda_backend *, struct err *e);
+void cuda_inputs_close(struct cuda_backend *);
+/* Chooses the step's shape and sends its inputs to the device, behind what the stream does
+ * already. Waits where CUDA_STEPS_AHEAD earlier steps' are still on their way. */
 cudaError_t cuda_inputs_upload(struct cuda_backend *);
+
+/* --- cuda_graph.c --- */
+
+/* After the plan has its full size */
+bool cuda_graphs_open(struct cuda_backend *, struct err *e);
+void cuda_graphs_close(struct cuda_backend *);
+/* Whether there are, or may come to be, graphs */
+bool cuda_graphs_wanted(const struct cuda_backend *);
+/* Of the device, as far as it can be told */
+uint64_t cuda_graphs_bytes(const struct cuda_backend *);
+/* Something changed that launches depend on and that neither the plan nor the step's shape shows:
+ * no graph captured before is used again. */
+void cuda_graphs_forget(struct cuda_backend *);
+/* Launches the graph of the step that was recorded and whose inputs are on their way; false: there
+ * is none. */
+bool cuda_graph_launch(struct cuda_backend *, cudaError_t *);
+/* After the step's kernels were launched: captures them for later steps of the shape, if it is a
+ * fixed one. */
+void cuda_graph_keep(struct cuda_backend *);
 
 /* --- cuda_step.c, cuda_linears.c --- */
 
 bool cuda_submit(struct backend *, struct err *e);
-/* The rows of the step that an activation has */
+/* Launches the plan's kernels; *at: the operation that failed. */
+cudaError_t cuda_run_plan(struct cuda_backend *, int *at);
+/* The rows of the step that an activation has, with padding */
 static inline int cuda_rows(const struct cuda_backend *b, const struct activation *a)
 {
-    return a->logit_rows ? b->inputs.n_logits : b->inputs.n_rows;
+    return a->logit_rows ? b->step.n_logits : b->step.n_rows;
 }
 /* Where an operation writes float32 rows of `a`, and what then makes of them what its readers
  * want */

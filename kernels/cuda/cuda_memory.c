@@ -103,6 +103,7 @@ bool cuda_scratch_reserve(struct cuda_backend *b, struct cuda_scratch *s, size_t
         return true;
     b->scratch_bytes -= s->bytes;
     cuda_scratch_free(s);
+    cuda_graphs_forget(b);
     s->at = take(bytes, "activations", e);
     s->bytes = s->at ? bytes : 0;
     b->scratch_bytes += s->bytes;

@@ -40,15 +40,20 @@ static struct record *record(struct backend *base, enum op op, struct activation
     struct cuda_backend *b = cuda_of(base);
     assert(b->n_plan < b->max_plan);
     struct record *r = &b->plan[b->n_plan++];
-    *r = (struct record){.op = op, .out = out, .x = x};
+    memset(r, 0, sizeof *r); /* to the last byte: plans are compared */
+    r->op = op;
+    r->out = out;
+    r->x = x;
     out->written = true;
     return r;
 }
 
 /* Reads float32 rows: of a buffer that is typed for a linear, its producers write both. */
-static void reads_f(const struct activation *x)
+static void reads_f(struct backend *base, const struct activation *x)
 {
     assert(x->f);
+    if (!x->wants_f)
+        cuda_graphs_forget(cuda_of(base));
     ((struct activation *)x)->wants_f = true;
 }
 
@@ -68,21 +73,25 @@ void cuda_record_embed(struct backend *base, struct activation *x, const struct 
     r->embed.scale = scale;
 }
 
-static struct cuda_norm norm_of(const struct norm *n, int width)
+static void set_norm(struct cuda_norm *to, const struct norm *n, int width)
 {
     (void)is_vector;
+    (void)width;
     if (!n)
-        return (struct cuda_norm){0};
+        return;
     assert(is_vector(n->w, width) && (!n->bias || is_vector(n->bias, width)));
-    return (struct cuda_norm){n->kind, n->w->vector, n->bias ? n->bias->vector : NULL, n->eps};
+    to->kind = n->kind;
+    to->w = n->w->vector;
+    to->bias = n->bias ? n->bias->vector : NULL;
+    to->eps = n->eps;
 }
 
 void cuda_record_norm(struct backend *base, struct activation *out, const struct activation *x,
                       const struct norm *n)
 {
     assert(out->width == x->width);
-    reads_f(x);
-    record(base, OP_NORM, out, x)->norm = norm_of(n, x->width);
+    reads_f(base, x);
+    set_norm(&record(base, OP_NORM, out, x)->norm, n, x->width);
 }
 
 void cuda_record_norm_add(struct backend *base, struct activation *x, const struct activation *y,
@@ -100,18 +109,18 @@ void cuda_record_norm_logit_rows(struct backend *base, struct activation *out,
     cuda_record_norm(base, out, x, n);
 }
 
-static void reads_type(const struct activation *x, enum dtype type)
+static void reads_type(struct backend *base, const struct activation *x, enum dtype type)
 {
     if (x->form != ROWS_QUANTISED && type != x->rows.type)
-        reads_f(x);
+        reads_f(base, x);
 }
 
 /* The rows that a linear of this weight reads are there. */
-static void reads_as(const struct activation *x, const struct weight *w)
+static void reads_as(struct backend *base, const struct activation *x, const struct weight *w)
 {
     assert(w->matrix.data && w->cols == x->width && x->form != ROWS_PLAIN);
     assert(cuda_is_quantised(w->type) == (x->form == ROWS_QUANTISED));
-    reads_type(x, w->type);
+    reads_type(base, x, w->type);
 }
 
 void cuda_record_linear(struct backend *base, enum linear_into into, enum act_fn act,
@@ -128,7 +137,7 @@ void cuda_record_linear(struct backend *base, enum linear_into into, enum act_fn
     r->linear.n_w = n_w;
     for (int i = 0; i < n_w; i++) {
         struct activation *out = outs[gated ? 0 : i];
-        reads_as(x, w[i]);
+        reads_as(base, x, w[i]);
         assert(out->width == w[i]->rows && out->logit_rows == x->logit_rows);
         assert(out->form == ROWS_PLAIN || (into != INTO_ADD && (gated || n_w == 1)));
         assert(!bias || !bias[i] || is_vector(bias[i], w[i]->rows));
@@ -139,16 +148,22 @@ void cuda_record_linear(struct backend *base, enum linear_into into, enum act_fn
     }
 }
 
-static struct cuda_qk_norm qk_norm_of(const struct qk_norm *n, int n_heads,
-                                      const struct cuda_kv *kv)
+static void set_qk_norm(struct cuda_qk_norm *to, const struct qk_norm *n, int n_heads,
+                        const struct cuda_kv *kv)
 {
     if (!n)
-        return (struct cuda_qk_norm){0};
+        return;
     const bool one = n->span == QK_NORM_HEAD;
     assert(is_vector(n->q, (one ? 1 : n_heads) * kv->head_dim));
     assert(is_vector(n->k, (one ? 1 : kv->n_kv_heads) * kv->head_dim));
     (void)one;
-    return (struct cuda_qk_norm){n->kind, n->span, n->q->vector, n->k->vector, n->eps};
+    (void)n_heads;
+    (void)kv;
+    to->kind = n->kind;
+    to->span = n->span;
+    to->q = n->q->vector;
+    to->k = n->k->vector;
+    to->eps = n->eps;
 }
 
 void cuda_record_rope_write_kv(struct backend *base, int layer, const struct qk_norm *norm,
@@ -163,7 +178,7 @@ void cuda_record_rope_write_kv(struct backend *base, int layer, const struct qk_
     struct record *r = record(base, OP_ROPE_WRITE_KV, q, k);
     r->rope.layer = layer;
     r->rope.n_heads = n_heads;
-    r->rope.norm = qk_norm_of(norm, n_heads, kv);
+    set_qk_norm(&r->rope.norm, norm, n_heads, kv);
     r->rope.rope = rope;
     r->rope.q = q;
     r->rope.k = k;
@@ -210,8 +225,8 @@ void cuda_record_gated_add(struct backend *base, struct activation *x, const str
 {
     assert(x->form == ROWS_PLAIN && x != y && x->width == y->width && is_vector(w, in->width));
     assert(x->logit_rows == y->logit_rows && x->logit_rows == in->logit_rows);
-    reads_f(y);
-    reads_f(in);
+    reads_f(base, y);
+    reads_f(base, in);
     struct record *r = record(base, OP_GATED_ADD, x, y);
     r->gated_add.in = in;
     r->gated_add.w = w->vector;
@@ -226,7 +241,7 @@ void cuda_record_moe(struct backend *base, struct moe *m, const struct moe_layer
     assert(router_logits->form == ROWS_PLAIN && router_logits->width == m->moe.n_experts);
     assert(out->width == m->moe.n_embd && !out->logit_rows && out != x);
     assert(cuda_is_quantised(m->moe.x_reader) == (x->form == ROWS_QUANTISED));
-    reads_type(x, m->moe.x_reader);
+    reads_type(base, x, m->moe.x_reader);
     struct record *r = record(base, OP_MOE, out, x);
     r->moe.into = into;
     r->moe.moe = m;

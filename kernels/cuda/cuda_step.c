@@ -147,25 +147,43 @@ static bool check_op(struct cuda_backend *b, cudaError_t code, int i)
     return check(b, code, what);
 }
 
-static cudaError_t copy_results(struct cuda_backend *b)
+cudaError_t cuda_run_plan(struct cuda_backend *b, int *at)
 {
     cudaError_t code = cudaSuccess;
-    for (struct activation *a = b->host_rows; a && code == cudaSuccess; a = a->next_host)
-        if (a->written && cuda_rows(b, a) > 0)
-            code = cudaMemcpyAsync(a->host, a->f,
-                                   (size_t)cuda_rows(b, a) * (size_t)a->width * sizeof *a->f,
+    for (*at = 0; *at < b->n_plan; ++*at)
+        if ((code = run(b, &b->plan[*at])) != cudaSuccess)
+            break;
+    return code;
+}
+
+static bool run_operations(struct cuda_backend *b)
+{
+    cudaError_t code;
+    int at;
+    if (cuda_graph_launch(b, &code))
+        return check(b, code, "a step's graph");
+    code = cuda_run_plan(b, &at);
+    if (!check_op(b, code, at))
+        return false;
+    cuda_graph_keep(b);
+    return true;
+}
+
+static cudaError_t copy_results(struct cuda_backend *b)
+{
+    const size_t n = (size_t)b->inputs.n_logits;
+    cudaError_t code = cudaSuccess;
+    for (struct activation *a = b->host_rows; n && a && code == cudaSuccess; a = a->next_host)
+        if (a->written)
+            code = cudaMemcpyAsync(a->host, a->f, n * (size_t)a->width * sizeof *a->f,
                                    cudaMemcpyDeviceToHost, b->stream);
     return code;
 }
 
 static bool run_step(struct cuda_backend *b)
 {
-    if (!check(b, cuda_inputs_upload(b), "copying a step's inputs"))
-        return false;
-    for (int i = 0; i < b->n_plan; i++)
-        if (!check_op(b, run(b, &b->plan[i]), i))
-            return false;
-    return check(b, copy_results(b), "copying the logits") &&
+    return check(b, cuda_inputs_upload(b), "copying a step's inputs, or a kernel before it") &&
+           run_operations(b) && check(b, copy_results(b), "copying the logits") &&
            check(b, cudaStreamSynchronize(b->stream), "a step");
 }
 

@@ -48,6 +48,13 @@ void emu_quiet(int quiet);
 void emu_forgive(void);
 /* Bytes of device and pinned memory that were not freed */
 uint64_t emu_memory_held(void);
+/* Graphs since the start, and those that were not destroyed */
+struct emu_graph_counts {
+    int made, launched, held;
+};
+struct emu_graph_counts emu_count_graphs(void);
+/* While set, every capture ends as one that something invalidated. */
+void emu_fail_captures(int fail);
 /* Whether this build finds races */
 int emu_finds_races(void);
 

@@ -114,6 +114,7 @@ const char *cudaGetErrorName(cudaError_t e)
            : e == cudaErrorMemoryAllocation         ? "cudaErrorMemoryAllocation"
            : e == cudaErrorInvalidConfiguration     ? "cudaErrorInvalidConfiguration"
            : e == cudaErrorStreamCaptureUnsupported ? "cudaErrorStreamCaptureUnsupported"
+           : e == cudaErrorStreamCaptureInvalidated ? "cudaErrorStreamCaptureInvalidated"
                                                     : "cudaErrorInvalidValue";
 }
 

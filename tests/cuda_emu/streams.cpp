@@ -10,6 +10,7 @@
 typedef std::function<cudaError_t()> work;
 struct CUgraph_st {
     std::vector<work> works; /* as captured: an order that all dependencies allow */
+    bool invalid;            /* something was called that a capture does not allow */
 };
 struct CUgraphExec_st {
     std::vector<work> works;
@@ -28,6 +29,8 @@ struct CUevent_st {
 
 static CUstream_st default_stream = {{}, nullptr, false, true};
 static std::set<CUstream_st *> streams = {&default_stream};
+static emu_graph_counts graph_counts;
+static int captures_fail;
 
 static CUstream_st *stream_of(cudaStream_t s)
 {
@@ -80,12 +83,25 @@ bool stream_captures(cudaStream_t s)
 
 bool runtime_may(const char *call)
 {
+    bool may = true;
     for (CUstream_st *s : streams)
         if (s->graph) {
-            emu_report(std::string(call) + " while a stream captures");
-            return false;
+            s->graph->invalid = true;
+            may = false;
         }
-    return true;
+    if (!may)
+        emu_report(std::string(call) + " while a stream captures");
+    return may;
+}
+
+void emu_fail_captures(int fail)
+{
+    captures_fail = fail;
+}
+
+emu_graph_counts emu_count_graphs(void)
+{
+    return graph_counts;
 }
 
 /* The default stream and blocking ones wait for each other. */
@@ -177,6 +193,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s)
 
 cudaError_t cudaStreamQuery(cudaStream_t s)
 {
+    if (stream_captures(s) && !runtime_may("cudaStreamQuery"))
+        return runtime_error(cudaErrorStreamCaptureUnsupported);
     do_one(stream_of(s));
     return runtime_sticky()              ? runtime_sticky()
            : stream_of(s)->queue.empty() ? cudaSuccess
@@ -243,6 +261,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t e, unsigned)
 
 cudaError_t cudaEventSynchronize(cudaEvent_t e)
 {
+    if (!runtime_may("cudaEventSynchronize"))
+        return runtime_error(cudaErrorStreamCaptureUnsupported);
     wait_for(e);
     return runtime_sticky();
 }
@@ -269,7 +289,8 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode)
     CUstream_st *s = stream_of(stream);
     if (s == &default_stream || s->graph)
         return runtime_error(cudaErrorStreamCaptureUnsupported);
-    s->graph = new CUgraph_st;
+    s->graph = new CUgraph_st{};
+    s->graph->invalid = captures_fail;
     s->origin = true;
     return cudaSuccess;
 }
@@ -287,18 +308,32 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *g)
         if (other->graph == *g)
             other->graph = nullptr;
     s->origin = false;
-    return cudaSuccess;
+    if (!(*g)->invalid)
+        return cudaSuccess;
+    delete *g;
+    *g = nullptr;
+    return runtime_error(cudaErrorStreamCaptureInvalidated);
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t g, unsigned long long)
 {
+    if (!runtime_may("cudaGraphInstantiate"))
+        return runtime_error(cudaErrorStreamCaptureUnsupported);
     *exec = new CUgraphExec_st{g->works};
+    graph_counts.made++;
+    graph_counts.held++;
     return cudaSuccess;
+}
+
+cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t s)
+{
+    return runtime_enqueue(s, [] { return cudaSuccess; });
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s)
 {
     std::vector<work> works = exec->works;
+    graph_counts.launched++;
     return runtime_enqueue(s, [works] {
         cudaError_t e = cudaSuccess;
         for (size_t i = 0; i < works.size() && !e; i++)
@@ -316,6 +351,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t g)
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 {
     emu_drain_streams();
+    graph_counts.held--;
     delete exec;
     return cudaSuccess;
 }
