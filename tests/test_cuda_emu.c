@@ -366,6 +366,43 @@ static void what_cannot_be_captured_is_refused(void **state)
     rig_free_all();
 }
 
+/* A side stream joins by an event of the capture, and must be waited for; an event of before does
+ * not reach into a graph. */
+static void a_capture_knows_its_streams(void **state)
+{
+    (void)state;
+    cudaStream_t s, side;
+    cudaEvent_t event;
+    cudaGraph_t graph;
+    int32_t *x = rig_device(sizeof *x);
+    start(EMU_LAZY);
+    cuda_ok(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+    cuda_ok(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking));
+    cuda_ok(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    for (int joined = 0; joined < 2; joined++) {
+        cuda_ok(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal));
+        cuda_ok(cudaEventRecord(event, s));
+        cuda_ok(cudaStreamWaitEvent(side, event, 0));
+        cuda_ok(wrap_add(side, x, 1, 1));
+        cuda_ok(cudaEventRecord(event, side));
+        if (joined) {
+            cuda_ok(cudaStreamWaitEvent(s, event, 0));
+            cuda_ok(cudaStreamEndCapture(s, &graph));
+            cuda_ok(cudaGraphDestroy(graph));
+        } else {
+            refused(cudaStreamEndCapture(s, &graph), cudaErrorStreamCaptureInvalidated,
+                    "nothing waits for it");
+        }
+    }
+    cuda_ok(cudaEventRecord(event, side));
+    cuda_ok(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal));
+    refused(cudaStreamWaitEvent(s, event, 0), cudaErrorStreamCaptureIsolation, "before");
+    cuda_ok(cudaEventDestroy(event));
+    cuda_ok(cudaStreamDestroy(side));
+    cuda_ok(cudaStreamDestroy(s));
+    rig_free_all();
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -383,6 +420,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_missing_event_shows_where_streams_are_lazy),
         cmocka_unit_test(a_graph_replays_what_was_captured),
         cmocka_unit_test(what_cannot_be_captured_is_refused),
+        cmocka_unit_test(a_capture_knows_its_streams),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

@@ -196,6 +196,7 @@ void cuda_graph_keep(struct cuda_backend *b)
         give_up(b, "the GPU's memory is full");
         return;
     }
+    const int known = find_walk(b), walk = known >= 0 ? known : add_walk(b);
     struct cuda_graph *to = place(b);
     const cudaError_t code = make(b, &exec);
     if (code != cudaSuccess) {
@@ -205,9 +206,8 @@ void cuda_graph_keep(struct cuda_backend *b)
     }
     if (cudaMemGetInfo(&after, &total) == cudaSuccess && after < before)
         g->bytes += before - after;
-    const int walk = find_walk(b);
-    *to = (struct cuda_graph){.exec = exec, .used = g->n_steps, .changes = g->changes};
+    *to =
+        (struct cuda_graph){.exec = exec, .used = g->n_steps, .changes = g->changes, .walk = walk};
     memcpy(&to->step, &b->step, sizeof to->step); /* whole, as it is compared */
-    to->walk = walk >= 0 ? walk : add_walk(b);
     g->n++;
 }

@@ -20,6 +20,7 @@ struct CUstream_st {
     CUgraph_st *graph; /* that captures it */
     bool origin;       /* its capture began here */
     bool blocking;     /* waits for the default stream and is waited for */
+    bool loose;        /* what it captured last, no other stream waits for */
 };
 struct CUevent_st {
     CUstream_st *stream; /* where it was recorded */
@@ -27,7 +28,7 @@ struct CUevent_st {
     int pending;         /* records that are not done */
 };
 
-static CUstream_st default_stream = {{}, nullptr, false, true};
+static CUstream_st default_stream = {{}, nullptr, false, true, false};
 static std::set<CUstream_st *> streams = {&default_stream};
 static emu_graph_counts graph_counts;
 static int captures_fail;
@@ -72,7 +73,7 @@ void emu_forgive_streams()
         if (s->origin)
             delete s->graph;
         s->graph = nullptr;
-        s->origin = false;
+        s->origin = s->loose = false;
     }
 }
 
@@ -137,6 +138,7 @@ cudaError_t runtime_enqueue(cudaStream_t stream, work w)
         return runtime_sticky();
     if (s->graph) {
         s->graph->works.push_back(w);
+        s->loose = true;
         return cudaSuccess;
     }
     if (s == &default_stream && !runtime_may("work on the default stream"))
@@ -168,7 +170,7 @@ void emu_enqueue_launch(const emu_launch &l, size_t argument_bytes, std::functio
 extern "C" {
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags)
 {
-    *s = new CUstream_st{{}, nullptr, false, !(flags & cudaStreamNonBlocking)};
+    *s = new CUstream_st{{}, nullptr, false, !(flags & cudaStreamNonBlocking), false};
     streams.insert(*s);
     return cudaSuccess;
 }
@@ -234,9 +236,9 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t stream)
 {
     CUstream_st *s = stream_of(stream);
     e->graph = s->graph;
+    e->stream = s;
     if (s->graph)
         return cudaSuccess;
-    e->stream = s;
     e->pending++;
     return runtime_enqueue(stream, [e] {
         e->pending--;
@@ -249,10 +251,15 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t e, unsigned)
     CUstream_st *s = stream_of(stream);
     if (e->graph) { /* the stream joins the capture */
         s->graph = e->graph;
+        s->loose = true; /* until another waits for it */
+        e->stream->loose = false;
         return cudaSuccess;
     }
-    if (s->graph)
-        return cudaSuccess; /* recorded before the capture: done before the graph runs */
+    if (s->graph) {
+        s->graph->invalid = true;
+        emu_report("cudaStreamWaitEvent of a stream that captures: the event was recorded before");
+        return runtime_error(cudaErrorStreamCaptureIsolation);
+    }
     return runtime_enqueue(stream, [e] {
         wait_for(e);
         return cudaSuccess;
@@ -304,9 +311,17 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *g)
         return runtime_error(cudaErrorIllegalState);
     }
     *g = s->graph;
-    for (CUstream_st *other : streams)
-        if (other->graph == *g)
-            other->graph = nullptr;
+    for (CUstream_st *other : streams) {
+        if (other->graph != *g)
+            continue;
+        if (other != s && other->loose) {
+            (*g)->invalid = true;
+            emu_report(
+                "cudaStreamEndCapture: a stream joined the capture and nothing waits for it");
+        }
+        other->graph = nullptr;
+        other->loose = false;
+    }
     s->origin = false;
     if (!(*g)->invalid)
         return cudaSuccess;
