@@ -182,7 +182,7 @@ static void close_cuda(struct backend *base)
     if (b->stream)
         cudaStreamSynchronize(b->stream); /* of a failed device: an error that was told */
     cuda_uploads_close(b);
-    cuda_graphs_close(b);
+    cuda_graphs_forget(b);
     cuda_inputs_close(b);
     cuda_scratch_free(&b->staging);
     cuda_scratch_free(&b->staging_up);

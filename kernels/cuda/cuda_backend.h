@@ -169,6 +169,7 @@ struct cuda_step {
      * launched for what any of them needs */
     bool fixed;
     int n_rows, n_seqs, n_logits; /* with padding */
+    const void *pool;
     const int32_t *ids, *positions, *slots, *logit_rows;
     struct cuda_attention_step attention[CUDA_MAX_WINDOWS];
 };
@@ -208,6 +209,7 @@ struct cuda_backend {
     struct cuda_graphs *graphs; /* NULL: none are wanted */
     struct record *plan;
     int n_plan, max_plan;
+    int n_fixed; /* records that a graph may hold; behind them what differs in each step */
     int windows[CUDA_MAX_WINDOWS], n_windows; /* of this step's attention */
     struct cuda_step step;
 };
@@ -271,26 +273,25 @@ cudaError_t cuda_inputs_upload(struct cuda_backend *);
 
 /* After the plan has its full size */
 bool cuda_graphs_open(struct cuda_backend *, struct err *e);
-void cuda_graphs_close(struct cuda_backend *);
 /* Whether there are, or may come to be, graphs */
 bool cuda_graphs_wanted(const struct cuda_backend *);
 /* Of the device, as far as it can be told */
 uint64_t cuda_graphs_bytes(const struct cuda_backend *);
-/* Something changed that launches depend on and that neither the plan nor the step's shape shows:
- * no graph captured before is used again. */
+/* Destroys them: at the end, and when something changed that launches depend on and that neither
+ * the plan nor the step's shape shows. */
 void cuda_graphs_forget(struct cuda_backend *);
-/* Launches the graph of the step that was recorded and whose inputs are on their way; false: there
+/* Launches the graph of the step's fixed operations, once its inputs are on their way; false: there
  * is none. */
 bool cuda_graph_launch(struct cuda_backend *, cudaError_t *);
-/* After the step's kernels were launched: captures them for later steps of the shape, if it is a
- * fixed one. */
+/* After these operations' kernels were launched: captures them for later steps of the shape, if it
+ * is a fixed one. */
 void cuda_graph_keep(struct cuda_backend *);
 
 /* --- cuda_step.c, cuda_linears.c --- */
 
 bool cuda_submit(struct backend *, struct err *e);
-/* Launches the plan's kernels; *at: the operation that failed. */
-cudaError_t cuda_run_plan(struct cuda_backend *, int *at);
+/* Launches the kernels of operations [first, end) of the plan; *at: the one that failed. */
+cudaError_t cuda_run_plan(struct cuda_backend *, int first, int end, int *at);
 /* The rows of the step that an activation has, with padding */
 static inline int cuda_rows(const struct cuda_backend *b, const struct activation *a)
 {

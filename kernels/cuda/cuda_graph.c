@@ -5,8 +5,9 @@
  * and what is loaded or chosen at a kernel's first launch has been before a capture begins.
  *
  * A graph is run again only where all is equal that launches depend on, byte for byte: the recorded
- * operations (a walk of the model), the step's shape with the addresses of its inputs, and the
- * count of changes to buffers (cuda_graphs_forget). What is behind the addresses may differ. */
+ * operations (a walk of the model), and the step's shape with the addresses of its inputs. What is
+ * behind the addresses may differ. A walk has graphs from the second time on that it is seen, so
+ * that one which differs in each step costs a comparison. */
 #include "cuda_backend.h"
 #include "log.h"
 
@@ -26,8 +27,8 @@ struct walk {
 struct cuda_graph {
     cudaGraphExec_t exec; /* NULL: none */
     struct cuda_step step;
-    uint64_t changes; /* of buffers, when it was captured */
-    uint64_t used;    /* the step that used it last */
+    uint64_t used;  /* the step that used it last */
+    uint64_t bytes; /* of the device, as far as it can be told */
     int walk;
 };
 struct cuda_graphs {
@@ -35,7 +36,7 @@ struct cuda_graphs {
     struct cuda_graph all[MAX_GRAPHS];
     int n, next_walk;
     bool no_more; /* making one failed: those that there are do */
-    uint64_t changes, n_steps, bytes;
+    uint64_t n_steps;
 };
 
 bool cuda_graphs_open(struct cuda_backend *b, struct err *e)
@@ -60,17 +61,11 @@ static void destroy(struct cuda_backend *b, struct cuda_graph *graph)
     b->graphs->n--;
 }
 
-void cuda_graphs_close(struct cuda_backend *b)
-{
-    for (int i = 0; b->graphs && i < MAX_GRAPHS; i++)
-        if (b->graphs->all[i].exec)
-            destroy(b, &b->graphs->all[i]);
-}
-
 void cuda_graphs_forget(struct cuda_backend *b)
 {
-    if (b->graphs)
-        b->graphs->changes++;
+    for (int i = 0; b->graphs && b->graphs->n > 0 && i < MAX_GRAPHS; i++)
+        if (b->graphs->all[i].exec)
+            destroy(b, &b->graphs->all[i]);
 }
 
 bool cuda_graphs_wanted(const struct cuda_backend *b)
@@ -80,23 +75,26 @@ bool cuda_graphs_wanted(const struct cuda_backend *b)
 
 uint64_t cuda_graphs_bytes(const struct cuda_backend *b)
 {
-    return b->graphs ? b->graphs->bytes : 0;
+    uint64_t bytes = 0;
+    for (int i = 0; b->graphs && i < MAX_GRAPHS; i++)
+        bytes += b->graphs->all[i].bytes;
+    return bytes;
 }
 
 /* --- which one --- */
 
 static int find_walk(const struct cuda_backend *b)
 {
-    const size_t bytes = (size_t)b->n_plan * sizeof *b->plan;
+    const size_t bytes = (size_t)b->n_fixed * sizeof *b->plan;
     for (int i = 0; i < MAX_WALKS; i++)
-        if (b->graphs->walks[i].n == b->n_plan &&
+        if (b->graphs->walks[i].n == b->n_fixed &&
             memcmp(b->graphs->walks[i].plan, b->plan, bytes) == 0)
             return i;
     return -1;
 }
 
 /* The new walk takes the place of the oldest one, whose graphs go. */
-static int add_walk(struct cuda_backend *b)
+static void add_walk(struct cuda_backend *b)
 {
     struct cuda_graphs *g = b->graphs;
     const int walk = g->next_walk;
@@ -104,9 +102,8 @@ static int add_walk(struct cuda_backend *b)
         if (g->all[i].exec && g->all[i].walk == walk)
             destroy(b, &g->all[i]);
     g->next_walk = (walk + 1) % MAX_WALKS;
-    g->walks[walk].n = b->n_plan;
-    memcpy(g->walks[walk].plan, b->plan, (size_t)b->n_plan * sizeof *b->plan);
-    return walk;
+    g->walks[walk].n = b->n_fixed;
+    memcpy(g->walks[walk].plan, b->plan, (size_t)b->n_fixed * sizeof *b->plan);
 }
 
 static struct cuda_graph *find(struct cuda_backend *b)
@@ -115,7 +112,7 @@ static struct cuda_graph *find(struct cuda_backend *b)
     const int walk = find_walk(b);
     for (int i = 0; walk >= 0 && i < MAX_GRAPHS; i++) {
         struct cuda_graph *graph = &g->all[i];
-        if (graph->exec && graph->walk == walk && graph->changes == g->changes &&
+        if (graph->exec && graph->walk == walk &&
             memcmp(&graph->step, &b->step, sizeof b->step) == 0)
             return graph;
     }
@@ -156,7 +153,7 @@ static cudaError_t capture(struct cuda_backend *b, cudaGraph_t *graph)
     cudaError_t code = cudaStreamBeginCapture(b->stream, cudaStreamCaptureModeThreadLocal);
     if (code != cudaSuccess)
         return code;
-    code = cuda_run_plan(b, &failed);
+    code = cuda_run_plan(b, 0, b->n_fixed, &failed);
     const cudaError_t end = cudaStreamEndCapture(b->stream, graph);
     return code == cudaSuccess ? end : code;
 }
@@ -192,11 +189,15 @@ void cuda_graph_keep(struct cuda_backend *b)
     size_t before = 0, after = 0, total;
     if (!b->step.fixed || g->no_more)
         return;
+    const int walk = find_walk(b);
+    if (walk < 0) {
+        add_walk(b);
+        return;
+    }
     if (cudaMemGetInfo(&before, &total) != cudaSuccess || before < LEAST_FREE) {
         give_up(b, "the GPU's memory is full");
         return;
     }
-    const int known = find_walk(b), walk = known >= 0 ? known : add_walk(b);
     struct cuda_graph *to = place(b);
     const cudaError_t code = make(b, &exec);
     if (code != cudaSuccess) {
@@ -204,10 +205,9 @@ void cuda_graph_keep(struct cuda_backend *b)
         give_up(b, cudaGetErrorString(code));
         return;
     }
+    *to = (struct cuda_graph){.exec = exec, .used = g->n_steps, .walk = walk};
     if (cudaMemGetInfo(&after, &total) == cudaSuccess && after < before)
-        g->bytes += before - after;
-    *to =
-        (struct cuda_graph){.exec = exec, .used = g->n_steps, .changes = g->changes, .walk = walk};
+        to->bytes = before - after;
     memcpy(&to->step, &b->step, sizeof to->step); /* whole, as it is compared */
     g->n++;
 }

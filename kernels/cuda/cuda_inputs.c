@@ -75,6 +75,7 @@ static void choose_shape(struct cuda_backend *b)
     int most = c->max_seqs < CUDA_MOST_GRAPH_ROWS ? c->max_seqs : CUDA_MOST_GRAPH_ROWS;
     most = most < c->max_logits ? most : c->max_logits;
     memset(s, 0, sizeof *s);
+    s->pool = b->kv.pool;
     s->n_rows = in->n_rows;
     s->n_seqs = in->n_seqs;
     s->n_logits = in->n_logits;

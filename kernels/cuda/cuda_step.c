@@ -147,23 +147,29 @@ static bool check_op(struct cuda_backend *b, cudaError_t code, int i)
     return check(b, code, what);
 }
 
-cudaError_t cuda_run_plan(struct cuda_backend *b, int *at)
+cudaError_t cuda_run_plan(struct cuda_backend *b, int first, int end, int *at)
 {
     cudaError_t code = cudaSuccess;
-    for (*at = 0; *at < b->n_plan; ++*at)
+    for (*at = first; *at < end; ++*at)
         if ((code = run(b, &b->plan[*at])) != cudaSuccess)
             break;
     return code;
 }
 
-static bool run_operations(struct cuda_backend *b)
+static bool run_operations(struct cuda_backend *b, int first, int end)
+{
+    int at;
+    const cudaError_t code = cuda_run_plan(b, first, end, &at);
+    return check_op(b, code, at);
+}
+
+/* By a graph if there is one; else there may be one the next time. */
+static bool run_fixed(struct cuda_backend *b)
 {
     cudaError_t code;
-    int at;
     if (cuda_graph_launch(b, &code))
         return check(b, code, "a step's graph");
-    code = cuda_run_plan(b, &at);
-    if (!check_op(b, code, at))
+    if (!run_operations(b, 0, b->n_fixed))
         return false;
     cuda_graph_keep(b);
     return true;
@@ -183,7 +189,8 @@ static cudaError_t copy_results(struct cuda_backend *b)
 static bool run_step(struct cuda_backend *b)
 {
     return check(b, cuda_inputs_upload(b), "copying a step's inputs, or a kernel before it") &&
-           run_operations(b) && check(b, copy_results(b), "copying the logits") &&
+           run_fixed(b) && run_operations(b, b->n_fixed, b->n_plan) &&
+           check(b, copy_results(b), "copying the logits") &&
            check(b, cudaStreamSynchronize(b->stream), "a step");
 }
 
