@@ -7,9 +7,9 @@
 #include "test.h"
 
 #include "backend_module.h"
+#include "cuda_backend.h"
 #include "emu_control.h"
 #include "engine_rig.h"
-#include "kernels.h"
 
 static struct backend *open_emulated(const struct backend_config *c, struct err *e)
 {
@@ -288,6 +288,34 @@ static void a_buffer_with_another_reader_runs_no_old_graph(void **state)
         t[i].b->ops->close(t[i].b);
 }
 
+/* --- steps ahead --- */
+
+/* Nothing waits for a step but what packs the one after the next. */
+static void inputs_of_a_step_stay_until_they_are_copied(void **state)
+{
+    (void)state;
+    enum { STEPS = 7 };
+    const struct emu_options lazy = {.streams = EMU_LAZY};
+    struct toy t = toy_open(false);
+    struct cuda_backend *b = cuda_of(t.b);
+    struct err e;
+    int32_t(*ids)[ROWS] = cuda_pinned_take(b, STEPS * sizeof *ids, "ids", &e);
+    emu_configure(&lazy);
+    for (int step = 0; step < STEPS; step++) {
+        toy_begin(&t, step);
+        assert_int_equal(cuda_inputs_upload(b), cudaSuccess);
+        assert_int_equal(cudaMemcpyAsync(ids[step], b->step.ids, sizeof ids[step],
+                                         cudaMemcpyDeviceToHost, b->stream),
+                         cudaSuccess);
+    }
+    assert_int_equal(cudaStreamSynchronize(b->stream), cudaSuccess);
+    for (int step = 0; step < STEPS; step++)
+        for (int i = 0; i < ROWS; i++)
+            if (ids[step][i] != (step + i) % TOKENS)
+                fail_msg("row %d of step %d has id %d", i, step, ids[step][i]);
+    t.b->ops->close(t.b);
+}
+
 /* --- failures --- */
 
 static void a_capture_that_fails_changes_no_answer(void **state)
@@ -324,6 +352,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(weights_of_mixed_types_answer_the_same_by_graphs),
         cmocka_unit_test(a_changed_walk_runs_no_old_graph),
         cmocka_unit_test(a_buffer_with_another_reader_runs_no_old_graph),
+        cmocka_unit_test(inputs_of_a_step_stay_until_they_are_copied),
         cmocka_unit_test(a_capture_that_fails_changes_no_answer),
         cmocka_unit_test(graphs_are_given_back),
     };
