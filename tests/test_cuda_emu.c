@@ -76,8 +76,9 @@ static void int8_product(void)
         a[i] = (int8_t)(ref_random(&seed) * 128);
     for (int i = 0; i < 8 * 32; i++)
         b[i] = (int8_t)(ref_random(&seed) * 128);
-    for (int halves = 0; halves < 2; halves++) {
-        cuda_ok(wrap_product_s8(NULL, c, rig_upload(a, sizeof a), rig_upload(b, sizeof b), halves));
+    for (int way = WRAP_S8; way <= WRAP_S8_ROWS; way++) {
+        cuda_ok(wrap_product_s8(NULL, c, rig_upload(a, sizeof a), rig_upload(b, sizeof b),
+                                (enum wrap_s8)way));
         rig_download(got, c, sizeof got);
         for (int i = 0; i < 16 * 8; i++) {
             int want = 0;
@@ -92,6 +93,49 @@ static void int8_products_are_exact(void **state)
 {
     (void)state;
     rig_in_all_orders(int8_product);
+}
+
+static void turing_product(enum dtype t)
+{
+    uint64_t seed = 4;
+    struct ref_matrix a = ref_matrix_new(t, 16, 16, 1, &seed), b = ref_matrix_new(t, 8, 16, 1, &seed);
+    double want[16 * 8] = {0};
+    float got[16 * 8], *c = rig_device(sizeof got);
+    for (int i = 0; i < 16 * 8; i++)
+        for (int k = 0; k < 16; k++)
+            want[i] += a.values[i / 8 * 16 + k] * b.values[i % 8 * 16 + k];
+    cuda_ok(wrap_product_turing(NULL, t, c, rig_upload(a.bytes, 512), rig_upload(b.bytes, 256)));
+    rig_download(got, c, sizeof got);
+    rig_near("product as on 7.5", got, want, 16 * 8, 1e-5, 1e-5);
+    ref_matrix_free(&a);
+    ref_matrix_free(&b);
+}
+
+static void turing_copy(bool turing)
+{
+    uint8_t from[16], got[16], *to = rig_device(sizeof got);
+    for (int i = 0; i < 16; i++)
+        from[i] = (uint8_t)(i + 1);
+    for (int n = 0; n <= 16; n++) {
+        cuda_ok(wrap_copy16(NULL, to, rig_upload(from, sizeof from), n, turing));
+        rig_download(got, to, sizeof got);
+        for (int i = 0; i < 16; i++)
+            assert_int_equal(got[i], i < n ? from[i] : 0);
+    }
+}
+
+static void turing(void)
+{
+    turing_product(DTYPE_F16);
+    turing_product(DTYPE_BF16);
+    turing_copy(false);
+    turing_copy(true);
+}
+
+static void what_capability_7_5_lacks_is_made_of_what_it_has(void **state)
+{
+    (void)state;
+    rig_in_all_orders(turing);
 }
 
 static int dp4a(int a, int b, int c)
@@ -409,6 +453,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_tiled_product_is_right),
         cmocka_unit_test(matrices_are_read_transposed),
         cmocka_unit_test(int8_products_are_exact),
+        cmocka_unit_test(what_capability_7_5_lacks_is_made_of_what_it_has),
         cmocka_unit_test(lanes_exchange_values),
         cmocka_unit_test(powers_of_two_are_near_and_exact_where_they_must_be),
         cmocka_unit_test(halves_of_a_block_wait_for_themselves_and_atomics_add_up),

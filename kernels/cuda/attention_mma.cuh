@@ -119,7 +119,7 @@ template <class T, int D> INLINE void score_keys(float scores[KEYS / 8][4], cons
 #pragma unroll
     for (int n = 0; n < KEYS / 8; n++)
         scores[n][0] = scores[n][1] = scores[n][2] = scores[n][3] = 0;
-#pragma unroll
+#pragma unroll(D > 128 ? 2 : D / 16) /* fewer registers */
     for (int d = 0; d < D / 16; d++) {
         uint32_t left[4];
         ldmatrix_x4(left, left_row + d * 16);

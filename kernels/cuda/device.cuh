@@ -37,6 +37,89 @@ INLINE void named_barrier(int id, int n_threads)
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n_threads) : "memory");
 }
 
+/* Four 8 x 8 matrices of 16-bit values: lane i gives row i % 8 of matrix i / 8, at a multiple of
+ * 16; r[m] is columns 2 (lane % 4) and the next, of row lane / 4 of matrix m. */
+INLINE void ldmatrix_x4(uint32_t r[4], const void *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+
+/* The same of the transposed matrices */
+INLINE void ldmatrix_x4_trans(uint32_t r[4], const void *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+
+/* 2^x within 2 units of the last place; 0 below 2^-126 */
+INLINE float exp2_approx(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* d[16][8] += a[16][8] * b[8][8], fragments as the PTX ISA has them */
+INLINE void mma_f16_k8(float d[4], uint32_t a0, uint32_t a1, uint32_t b)
+{
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a0), "r"(a1), "r"(b));
+}
+
+/* d[8][8] += a[8][16] * b[16][8] of int8 */
+INLINE void mma_s8_m8(int d[2], uint32_t a, uint32_t b)
+{
+    asm volatile("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0, %1}, {%2}, {%3}, {%0, %1};"
+                 : "+r"(d[0]), "+r"(d[1])
+                 : "r"(a), "r"(b));
+}
+
+#include "turing.cuh"
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+
+INLINE void cp_async16(void *shared, const void *global, int n_source)
+{
+    copy16(shared, global, n_source);
+}
+
+INLINE void cp_async_commit()
+{
+}
+
+template <int N> INLINE void cp_async_wait()
+{
+}
+
+INLINE void mma_f16(float d[4], const uint32_t a[4], const uint32_t b[2])
+{
+    mma_f16_by_halves(d, a, b);
+}
+
+INLINE void mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2])
+{
+    mma_bf16_by_fma(d, a, b);
+}
+
+INLINE void mma_s8(int d[4], const uint32_t a[4], const uint32_t b[2])
+{
+    mma_s8_by_rows(d, a, b);
+}
+
+INLINE void mma_s8_half(int d[4], uint32_t a0, uint32_t a1, uint32_t b)
+{
+    mma_s8_half_by_rows(d, a0, a1, b);
+}
+
+#else
+
 /* Copies n_source (0 to 16) bytes and zeros up to 16; both addresses multiples of 16. What a
  * thread copied it may read after cp_async_wait, others after a barrier, too. */
 INLINE void cp_async16(void *shared, const void *global, int n_source)
@@ -55,25 +138,6 @@ INLINE void cp_async_commit()
 template <int N> INLINE void cp_async_wait()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
-}
-
-/* Four 8 x 8 matrices of 16-bit values: lane i gives row i % 8 of matrix i / 8, at a multiple of
- * 16; r[m] is columns 2 (lane % 4) and the next, of row lane / 4 of matrix m. */
-INLINE void ldmatrix_x4(uint32_t r[4], const void *row)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(shared_address(row))
-                 : "memory");
-}
-
-/* The same of the transposed matrices */
-INLINE void ldmatrix_x4_trans(uint32_t r[4], const void *row)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(shared_address(row))
-                 : "memory");
 }
 
 /* d[16][8] += a[16][16] * b[16][8], fragments as the PTX ISA has them */
@@ -112,18 +176,13 @@ INLINE void mma_s8_half(int d[4], uint32_t a0, uint32_t a1, uint32_t b)
                  : "r"(a0), "r"(a1), "r"(b));
 }
 
-/* 2^x within 2 units of the last place; 0 below 2^-126 */
-INLINE float exp2_approx(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
+#endif
 
 #else
 
 #include "cuda_emu.h"
 #define INLINE static inline
+#include "turing.cuh"
 
 #endif
 

@@ -159,6 +159,13 @@ template <class A, class B> static inline std::common_type_t<A, B> max(A a, B b)
     return (C)a > (C)b ? (C)a : (C)b;
 }
 
+static inline float __uint_as_float(unsigned x)
+{
+    float f;
+    memcpy(&f, &x, sizeof f);
+    return f;
+}
+
 static inline float __int_as_float(int x)
 {
     float f;

@@ -150,4 +150,24 @@ static inline void mma_s8_half(int d[4], uint32_t a0, uint32_t a1, uint32_t b, E
              EMU_THERE);
 }
 
+/* Half of k, and half of the rows: what compute capability 7.5 has */
+static inline void mma_f16_k8(float d[4], uint32_t a0, uint32_t a1, uint32_t b, EMU_HERE)
+{
+    const uint32_t rows[4] = {a0, a1, 0, 0}, columns[2] = {b, 0};
+    emu_mma<float> op = {d, rows, columns};
+    emu_meet(0xffffffffu, "mma.f16 of 8", emu_mma_meet<float, float, double, 2, emu_f16>, &op,
+             false, EMU_THERE);
+}
+
+static inline void mma_s8_m8(int d[2], uint32_t a, uint32_t b, EMU_HERE)
+{
+    const uint32_t rows[4] = {a, 0, 0, 0}, columns[2] = {b, 0};
+    int sums[4] = {d[0], d[1], 0, 0};
+    emu_mma<int> op = {sums, rows, columns};
+    emu_meet(0xffffffffu, "mma.s8 of 8 rows", emu_mma_meet<int, int, int, 4, emu_s8>, &op, false,
+             EMU_THERE);
+    d[0] = sums[0];
+    d[1] = sums[1];
+}
+
 #endif

@@ -103,7 +103,8 @@ cudaError_t wrap_product_trans(cudaStream_t s, float *c, const void *a, const vo
     return cudaGetLastError();
 }
 
-static __global__ void product_s8_kernel(int32_t *c, const int8_t *a, const int8_t *b, bool halves)
+static __global__ void product_s8_kernel(int32_t *c, const int8_t *a, const int8_t *b,
+                                         enum wrap_s8 way)
 {
     int g = threadIdx.x / 4, t = threadIdx.x % 4, d[4] = {};
     uint32_t rows[4], columns[2];
@@ -111,9 +112,11 @@ static __global__ void product_s8_kernel(int32_t *c, const int8_t *a, const int8
         memcpy(&rows[i], a + (g + i % 2 * 8) * 32 + t * 4 + i / 2 * 16, 4);
     for (int i = 0; i < 2; i++)
         memcpy(&columns[i], b + g * 32 + t * 4 + i * 16, 4);
-    if (halves) {
+    if (way == WRAP_S8_HALVES) {
         mma_s8_half(d, rows[0], rows[1], columns[0]);
         mma_s8_half(d, rows[2], rows[3], columns[1]);
+    } else if (way == WRAP_S8_ROWS) {
+        mma_s8_by_rows(d, rows, columns);
     } else {
         mma_s8(d, rows, columns);
     }
@@ -122,9 +125,61 @@ static __global__ void product_s8_kernel(int32_t *c, const int8_t *a, const int8
 }
 
 cudaError_t wrap_product_s8(cudaStream_t s, int32_t *c, const int8_t *a, const int8_t *b,
-                            bool halves)
+                            enum wrap_s8 way)
 {
-    LAUNCH(product_s8_kernel, 1, 32, 0, s)(c, a, b, halves);
+    LAUNCH(product_s8_kernel, 1, 32, 0, s)(c, a, b, way);
+    return cudaGetLastError();
+}
+
+static __global__ void product_turing_kernel(float *c, const uint32_t *a, const uint32_t *b,
+                                             bool bf16)
+{
+    SHARED(uint32_t, a_rows, [16][8]);
+    SHARED(uint32_t, b_rows, [8][8]);
+    int lane = threadIdx.x, g = lane / 4, t = lane % 4;
+    uint32_t rows[4], columns[2];
+    float d[4] = {};
+    copy16(&a_rows[lane / 2][lane % 2 * 4], a + lane * 4, 16);
+    if (lane < 16)
+        copy16(&b_rows[lane / 2][lane % 2 * 4], b + lane * 4, 16);
+    __syncwarp();
+    for (int i = 0; i < 4; i++)
+        rows[i] = a_rows[g + i % 2 * 8][t + i / 2 * 4];
+    for (int i = 0; i < 2; i++)
+        columns[i] = b_rows[g][t + i * 4];
+    if (bf16)
+        mma_bf16_by_fma(d, rows, columns);
+    else
+        mma_f16_by_halves(d, rows, columns);
+    for (int i = 0; i < 4; i++)
+        c[(g + i / 2 * 8) * 8 + t * 2 + i % 2] = d[i];
+}
+
+cudaError_t wrap_product_turing(cudaStream_t s, enum dtype type, float *c, const void *a,
+                                const void *b)
+{
+    LAUNCH(product_turing_kernel, 1, 32, 0, s)
+    (c, (const uint32_t *)a, (const uint32_t *)b, type == DTYPE_BF16);
+    return cudaGetLastError();
+}
+
+static __global__ void copy16_kernel(uint8_t *to, const uint8_t *from, int n, bool turing)
+{
+    SHARED(uint4, kept, [1]);
+    if (threadIdx.x == 0 && turing)
+        copy16(kept, from, n);
+    else if (threadIdx.x == 0)
+        cp_async16(kept, from, n);
+    cp_async_commit();
+    cp_async_wait<0>();
+    __syncwarp();
+    if (threadIdx.x < 16)
+        to[threadIdx.x] = ((const uint8_t *)kept)[threadIdx.x];
+}
+
+cudaError_t wrap_copy16(cudaStream_t s, uint8_t *to, const uint8_t *from, int n, bool turing)
+{
+    LAUNCH(copy16_kernel, 1, 32, 0, s)(to, from, n, turing);
     return cudaGetLastError();
 }
 

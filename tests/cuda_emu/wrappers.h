@@ -18,9 +18,14 @@ cudaError_t wrap_product(cudaStream_t, enum dtype, float *c, const void *a, cons
                          int n, int k);
 /* c[16][8] = a[16][16] * b[16][8], b read transposed */
 cudaError_t wrap_product_trans(cudaStream_t, float *c, const void *a_f16, const void *b_f16);
-/* c[16][8] = a[16][32] * b[8][32]^T, by one mma or by two of 16 */
+/* c[16][8] = a[16][32] * b[8][32]^T, by one mma, by two of 16, or as on capability 7.5 */
+enum wrap_s8 { WRAP_S8, WRAP_S8_HALVES, WRAP_S8_ROWS };
 cudaError_t wrap_product_s8(cudaStream_t, int32_t *c, const int8_t *a, const int8_t *b,
-                            bool halves);
+                            enum wrap_s8);
+/* c[16][8] = a[16][16] * b[8][16]^T of F16 or BF16 as on capability 7.5, copies too */
+cudaError_t wrap_product_turing(cudaStream_t, enum dtype, float *c, const void *a, const void *b);
+/* to[i] = from[i] or, from n on, 0, i < 16: as cp.async and as on capability 7.5 */
+cudaError_t wrap_copy16(cudaStream_t, uint8_t *to, const uint8_t *from, int n, bool turing);
 
 enum { WARP_RESULTS = 11 };
 /* out[WARP_RESULTS][32]: what shuffles, votes and dp4a of x[32] give (wrappers.cu says which) */
