@@ -453,6 +453,31 @@ static void shapes_that_no_kernel_has_are_refused(void **state)
     assert_int_equal(cuda_attention_open(&a, 4, &kv), cudaErrorInvalidValue);
 }
 
+/* As few warps and tiles on their way as 64 KiB of shared memory leave; two head_dims have one */
+static void narrow_memory_all(void)
+{
+    run_decode((struct shape){DTYPE_F16, 2, 1, 256, 16, 0, 0, false}, 290);
+    run_prefill((struct shape){DTYPE_F16, 2, 1, 256, 16, 0, 0, true}, 70, 3);
+    run_prefill((struct shape){DTYPE_F32, 1, 1, 128, 16, 0, 0, false}, 70, 30);
+    run_prefill((struct shape){DTYPE_F16, 2, 1, 128, 16, 0, 0, false}, 70, 30);
+}
+
+static void attention_fits_the_shared_memory_of_capability_7_5(void **state)
+{
+    (void)state;
+    struct cuda_attention a;
+    struct cuda_kv kv = {NULL, DTYPE_F16, 1, 2, 256, 16};
+    emu_device(75);
+    rig_in_all_orders(narrow_memory_all);
+    assert_int_equal(cuda_attention_open(&a, 2, &kv), cudaSuccess);
+    assert_true(a.kinds[CUDA_NARROW].n_stages == 1 && a.kinds[CUDA_WIDE].warps == 1);
+    kv.dtype = DTYPE_F32;
+    assert_int_equal(cuda_attention_open(&a, 2, &kv), cudaErrorNotSupported);
+    kv = (struct cuda_kv){NULL, DTYPE_BF16, 1, 2, 64, 16};
+    assert_int_equal(cuda_attention_open(&a, 2, &kv), cudaErrorNotSupported);
+    emu_device(90);
+}
+
 /* --- the plan --- */
 
 static void long_sequences_are_split_until_the_buffer_is_full(void **state)
@@ -493,6 +518,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_nan_in_a_query_is_its_rows_alone),
         cmocka_unit_test(results_are_rounded_to_the_readers_type),
         cmocka_unit_test(shapes_that_no_kernel_has_are_refused),
+        cmocka_unit_test(attention_fits_the_shared_memory_of_capability_7_5),
         cmocka_unit_test(long_sequences_are_split_until_the_buffer_is_full),
     };
     if (argc > 1) /* a part of the names */

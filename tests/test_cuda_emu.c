@@ -98,7 +98,8 @@ static void int8_products_are_exact(void **state)
 static void turing_product(enum dtype t)
 {
     uint64_t seed = 4;
-    struct ref_matrix a = ref_matrix_new(t, 16, 16, 1, &seed), b = ref_matrix_new(t, 8, 16, 1, &seed);
+    struct ref_matrix a = ref_matrix_new(t, 16, 16, 1, &seed),
+                      b = ref_matrix_new(t, 8, 16, 1, &seed);
     double want[16 * 8] = {0};
     float got[16 * 8], *c = rig_device(sizeof got);
     for (int i = 0; i < 16 * 8; i++)

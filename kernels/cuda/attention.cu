@@ -52,12 +52,13 @@ static struct attention_code code_of(enum dtype type, int head_dim)
     return type == DTYPE_BF16 ? attention_bf16(head_dim) : none;
 }
 
-/* As many warps, and then tiles of keys on their way, as shared memory has room for */
+/* As many warps, and then tiles of keys on their way, as shared memory has room for; one tile,
+ * which nobody works on while it comes, only where two have no room (64 KiB and large head_dims) */
 static bool choose_shape(struct cuda_attention *a, enum cuda_attention_kind kind,
                          const struct attention_code *code, const cudaDeviceProp *device)
 {
     for (int warps = kind == CUDA_WIDE ? MAX_WARPS : 1; warps > 0; warps /= 2)
-        for (int n_stages = kind == CUDA_WIDE ? 2 : 3; n_stages > 1; n_stages--) {
+        for (int n_stages = kind == CUDA_WIDE ? 2 : 3; n_stages > (warps > 1); n_stages--) {
             size_t bytes = n_stages * code->stage_bytes + warps * code->warp_bytes;
             if (bytes > device->sharedMemPerBlockOptin)
                 continue;
@@ -90,10 +91,12 @@ cudaError_t cuda_attention_open(struct cuda_attention *a, int n_heads, const str
         e = cudaGetDeviceProperties(&device, current);
     if (e != cudaSuccess)
         return e;
+    if (kv->dtype == DTYPE_BF16 && device.major < 8)
+        return cudaErrorNotSupported;
     *a = {n_heads, kv->n_kv_heads, kv->head_dim, kv->dtype, {}};
     for (int k = 0; k < CUDA_ATTENTION_KINDS; k++) {
         if (!choose_shape(a, (enum cuda_attention_kind)k, &code, &device))
-            return cudaErrorInvalidConfiguration;
+            return cudaErrorNotSupported;
         most = a->kinds[k].shared_bytes > most ? a->kinds[k].shared_bytes : most;
     }
     return cudaFuncSetAttribute((const void *)code.kernel,

@@ -271,6 +271,10 @@ INLINE void attend(S *s, const struct attention_args &a, const struct attention_
         if (ahead < end)
             load_keys<T, D>(stages + into * STAGE, a, run, ahead * KEYS);
         cp_async_commit();
+        if (n_stages == 1) {
+            cp_async_wait<0>();
+            __syncthreads(); /* the tile is there */
+        }
         tile_of_keys(s, a, stages + stage * STAGE, tile * KEYS);
         if ((tile + 1) % (SEGMENT / KEYS) == 0 || tile + 1 == end)
             segment_end(s, a, run, tile / (SEGMENT / KEYS),
@@ -280,17 +284,26 @@ INLINE void attend(S *s, const struct attention_args &a, const struct attention_
     __syncthreads(); /* all are done with the stages */
 }
 
-/* All of a block's work: an equal share of the kind's units */
+/* The first unit of block b's share; shares are equal. */
+INLINE int share_begin(const struct attention_args &a, enum cuda_attention_kind kind, unsigned b)
+{
+    return (int)((int64_t)a.plan->n_units[kind] * b / gridDim.x);
+}
+
+/* All of a block's work. What the loop needs is read from the plan again each time: kept, it would
+ * take registers that large head_dims lack. */
 template <class T, int D, class S>
 INLINE void attend_share(S *s, const struct attention_args &a, enum cuda_attention_kind kind,
                          T *stages, int n_stages)
 {
-    const struct cuda_attention_tile *tiles =
-        (const struct cuda_attention_tile *)((const char *)a.plan + a.plan->tiles_at[kind]);
-    int64_t n = a.plan->n_units[kind];
-    int unit = (int)(n * blockIdx.x / gridDim.x), end = (int)(n * (blockIdx.x + 1) / gridDim.x);
-    while (unit < end) {
-        const struct cuda_attention_tile *t = find_tile(tiles, a.plan->n_tiles[kind], unit);
+    int unit = share_begin(a, kind, blockIdx.x);
+    for (;;) {
+        int end = share_begin(a, kind, blockIdx.x + 1);
+        if (unit >= end)
+            return;
+        const void *tiles = (const char *)a.plan + a.plan->tiles_at[kind];
+        const struct cuda_attention_tile *t =
+            find_tile((const struct cuda_attention_tile *)tiles, a.plan->n_tiles[kind], unit);
         struct attention_run run = next_run(a, t, &unit, end);
         attend<T, D>(s, a, run, stages, n_stages);
     }

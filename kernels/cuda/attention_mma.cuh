@@ -119,7 +119,7 @@ template <class T, int D> INLINE void score_keys(float scores[KEYS / 8][4], cons
 #pragma unroll
     for (int n = 0; n < KEYS / 8; n++)
         scores[n][0] = scores[n][1] = scores[n][2] = scores[n][3] = 0;
-#pragma unroll(D > 128 ? 2 : D / 16) /* fewer registers */
+#pragma unroll
     for (int d = 0; d < D / 16; d++) {
         uint32_t left[4];
         ldmatrix_x4(left, left_row + d * 16);
@@ -230,31 +230,29 @@ INLINE void poison(float acc[D / 8][4], const int position[2], int window, int k
 {
     const T *row = value_row<T, D>(v);
     const uint32_t one = pack(T(), 1, 0);
-    uint32_t left[KEYS / 16][4];
 #pragma unroll
-    for (int n = 0; n < KEYS / 16; n++)
+    for (int n = 0; n < KEYS / 16; n++) {
+        uint32_t left[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             int key = key_of(key0, 2 * n + i / 2, 0), at = position[i % 2];
-            left[n][i] = pack(T(), is_seen(key, at, window), is_seen(key + 1, at, window));
+            left[i] = pack(T(), is_seen(key, at, window), is_seen(key + 1, at, window));
         }
 #pragma unroll
-    for (int d = 0; d < D / 16; d++) {
-        float counts[2][4] = {};
-#pragma unroll
-        for (int n = 0; n < KEYS / 16; n++) {
+        for (int d = 0; d < D / 16; d++) {
+            float counts[2][4] = {};
             uint32_t b[4];
             ldmatrix_x4_trans(b, row + n * 16 * tile_layout<T, D>::PITCH + d * 16);
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 b[i] = nan_halves(T(), b[i]) * one;
-            mma(T(), counts[0], left[n], b);
-            mma(T(), counts[1], left[n], b + 2);
-        }
+            mma(T(), counts[0], left, b);
+            mma(T(), counts[1], left, b + 2);
 #pragma unroll
-        for (int e = 0; e < 8; e++)
-            if (counts[e / 4][e % 4] > 0)
-                acc[2 * d + e / 4][e % 4] = NAN;
+            for (int e = 0; e < 8; e++)
+                if (counts[e / 4][e % 4] > 0)
+                    acc[2 * d + e / 4][e % 4] = NAN;
+        }
     }
 }
 
@@ -404,7 +402,8 @@ static __global__ void __launch_bounds__(32 * MAX_WARPS, D > 64 ? 2 : 3)
     int n_warps = blockDim.x / 32, warp = threadIdx.x / 32;
     s.q = q + warp * WARP_ROWS * (D + Q_PAD);
     s.run_acc = (float4 *)(q + n_warps * WARP_ROWS * (D + Q_PAD)) + warp * D * 4;
-    attend_share<T, D>(&s, a, kind, stages, n_stages);
+    if constexpr (has_mma<T>) /* cuda_attention_open refuses the others */
+        attend_share<T, D>(&s, a, kind, stages, n_stages);
 }
 
 template <class T, int D> static struct attention_code mma_code_of()

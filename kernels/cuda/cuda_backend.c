@@ -11,7 +11,7 @@
 #include "backend_module.h"
 #include "cuda_record.h"
 
-enum { LEAST_MAJOR = 8 }; /* compute capability: cp.async, mma of bf16 */
+enum { LEAST_CAPABILITY = 75 }; /* mma of F16 and int8 */
 enum { MOST_PARTIALS = 64 << 20 };
 static const double usual_share = 0.9; /* of the device's memory */
 
@@ -48,7 +48,13 @@ static size_t partials_bytes(const struct cuda_backend *b, const struct kv_confi
 static bool attention_of(struct cuda_attention *a, const struct kv_config *c, struct err *e)
 {
     const struct cuda_kv kv = pool_shape(c);
-    return cuda_check(cuda_attention_open(a, c->n_heads, &kv), "preparing attention", e);
+    const cudaError_t code = cuda_attention_open(a, c->n_heads, &kv);
+    if (code == cudaErrorNotSupported)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "no attention over KV of %s with heads of %d on a GPU of compute capability"
+                       " 7.5: --kv-cache-dtype f16 has it",
+                       dtype_info(kv.dtype)->name, kv.head_dim);
+    return cuda_check(code, "preparing attention", e);
 }
 
 static uint64_t kv_extra_bytes(struct backend *base, const struct kv_config *c)
@@ -245,10 +251,10 @@ static bool find_device(struct cudaDeviceProp *p, struct err *e)
     if (!cuda_check(code, "counting devices", e) ||
         !cuda_check(cudaGetDeviceProperties(p, 0), "looking at the GPU", e))
         return false;
-    return p->major >= LEAST_MAJOR ||
+    return 10 * p->major + p->minor >= LEAST_CAPABILITY ||
            err_set(e, ERR_UNSUPPORTED,
-                   "%s has compute capability %d.%d: the kernels need %d.0 or later", p->name,
-                   p->major, p->minor, LEAST_MAJOR);
+                   "%s has compute capability %d.%d: the kernels need %d.%d or later", p->name,
+                   p->major, p->minor, LEAST_CAPABILITY / 10, LEAST_CAPABILITY % 10);
 }
 
 /* Whether this library has code for the device: the smallest kernel runs. */

@@ -14,6 +14,7 @@
 #include <cuda_fp16.h>
 
 #include <stdint.h>
+#include <type_traits>
 
 /* LAUNCH(kernel, grid, block, dynamic shared bytes, stream)(arguments…) */
 #define LAUNCH(kernel, grid, block, smem, stream) kernel<<<grid, block, smem, stream>>>
@@ -196,6 +197,14 @@ INLINE float warp_sum(float x)
         x += __shfl_xor_sync((unsigned)ALL_LANES, x, by);
     return x;
 }
+
+/* Whether the tensor cores of what is compiled for take the type */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+template <class T>
+static constexpr bool has_mma = sizeof(T) == 2 && !std::is_same_v<T, __nv_bfloat16>;
+#else
+template <class T> static constexpr bool has_mma = sizeof(T) == 2;
+#endif
 
 /* mma of a type of 16 bits */
 INLINE void mma(__half, float d[4], const uint32_t a[4], const uint32_t b[2])

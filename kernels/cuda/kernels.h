@@ -128,7 +128,8 @@ struct cuda_attention {
     } kinds[CUDA_ATTENTION_KINDS];
 };
 /* Host only; of the current device. head_dim is a multiple of 16 up to 256, n_heads of n_kv_heads.
- */
+ * cudaErrorNotSupported: the device has too little shared memory (F32 beyond 128 on capability 7.5)
+ * or no mma of the type (BF16 there). */
 cudaError_t cuda_attention_open(struct cuda_attention *, int n_heads, const struct cuda_kv *);
 
 struct cuda_attention_tile {

@@ -37,7 +37,7 @@ INLINE void mma_bf16_by_fma(float d[4], const uint32_t a[4], const uint32_t b[2]
     int lane = threadIdx.x % 32, row = lane / 4 * 4, column = lane % 4 * 8;
 #pragma unroll
     for (int half = 0; half < 2; half++)
-#pragma unroll
+#pragma unroll 1 /* a kernel has hundreds of these */
         for (int k = 0; k < 4; k++) {
             uint32_t up = __shfl_sync(all, a[2 * half], row + k);
             uint32_t down = __shfl_sync(all, a[2 * half + 1], row + k);

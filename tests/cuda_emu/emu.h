@@ -41,6 +41,6 @@ void race_block(int n_threads);
 void race_join(const int *threads, int n);
 void race_access(const void *, size_t, bool write, const void *pc);
 
-enum { EMU_DEVICE_BYTES = 1 << 30, EMU_SHARED_OPTIN = 227 << 10, EMU_SHARED_DEFAULT = 48 << 10 };
+enum { EMU_DEVICE_BYTES = 1 << 30, EMU_SHARED_DEFAULT = 48 << 10 };
 
 #endif

@@ -39,6 +39,9 @@ struct emu_options {
 
 /* From now on. Waits for all streams before. */
 void emu_configure(const struct emu_options *);
+/* From now on the device says that it has this compute capability, 75, 80 or 90 (at first 90), and
+ * shared memory as such a one has. Kernels are compiled as for 80 or later all the same. */
+void emu_device(int capability);
 /* Faults found since the last emu_forgive, and the text of the last one ("" if none) */
 int emu_reports(void);
 const char *emu_last_report(void);

@@ -142,19 +142,32 @@ cudaError_t cudaGetDevice(int *device)
     return cudaSuccess;
 }
 
+static int capability = 90;
+
+void emu_device(int c)
+{
+    capability = c;
+}
+
+static int shared_optin()
+{
+    return (capability < 80 ? 64 : capability < 90 ? 163 : 227) << 10;
+}
+
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
 {
     if (device)
         return runtime_error(cudaErrorInvalidDevice);
     memset(p, 0, sizeof *p);
     snprintf(p->name, sizeof p->name, "emulated GPU");
-    p->major = 9;
+    p->major = capability / 10;
+    p->minor = capability % 10;
     p->multiProcessorCount = 4;
     p->totalGlobalMem = EMU_DEVICE_BYTES;
     p->warpSize = 32;
     p->sharedMemPerBlock = EMU_SHARED_DEFAULT;
-    p->sharedMemPerBlockOptin = EMU_SHARED_OPTIN;
-    p->sharedMemPerMultiprocessor = EMU_SHARED_OPTIN + 1024;
+    p->sharedMemPerBlockOptin = (size_t)shared_optin();
+    p->sharedMemPerMultiprocessor = p->sharedMemPerBlockOptin + (capability >= 80) * 1024;
     p->maxThreadsPerBlock = 1024;
     return cudaSuccess;
 }
@@ -163,7 +176,7 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute a, int va
 {
     if (a != cudaFuncAttributeMaxDynamicSharedMemorySize)
         return cudaSuccess;
-    if (value < 0 || value > EMU_SHARED_OPTIN)
+    if (value < 0 || value > shared_optin())
         return runtime_error(cudaErrorInvalidValue);
     emu_allow_dynamic(kernel, (size_t)value);
     return cudaSuccess;
