@@ -196,9 +196,9 @@ INLINE void add_tile(float acc[4], const uint32_t a[4], const struct row_scales 
 
 /* The operand: groups are its units. */
 template <class Q> struct quant_operand {
-    /* for 10.0 and later ptxas takes more where weights of 8 bits are on their way */
+    /* for 10.0 and later ptxas takes more where weights of 8 bits are on their way or looked up */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
-    static const int SETS = Q::BITS == 8 ? 2 : Q::HALVES;
+    static const int SETS = Q::BITS == 8 || Q::CODES ? 2 : Q::HALVES;
 #else
     static const int SETS = Q::HALVES;
 #endif
