@@ -36,8 +36,9 @@ static bool find(char path[PATH_BYTES], struct err *e)
     snprintf(path, PATH_BYTES, "%s/%s", TOKEND_MODULE_DIR, file_name);
     return access(path, R_OK) == 0 ||
            err_set(e, ERR_NOT_FOUND,
-                   "no %s beside the program or in %s: it is built where nvcc is found", file_name,
-                   TOKEND_MODULE_DIR);
+                   "no %s beside the program or in %s: the build makes it where the CUDA toolkit "
+                   "(nvcc, 12.0 or later) is installed",
+                   file_name, TOKEND_MODULE_DIR);
 }
 
 static bool matches(const struct backend_module *m, struct err *e)

@@ -8,6 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . tests/count.sh
 . tests/e2e.sh
 . tests/aarch64.sh
+. tests/cuda.sh
 
 need_packages $build_packages libcmocka-dev curl ca-certificates python3 python3-venv clang libclang-rt-14-dev
 make_venv
@@ -35,6 +36,14 @@ if aarch64_install; then
     suite "AArch64: the program takes neon" aarch64_program cortex-a57 neon
 else
     skipped+="SKIPPED AArch64: the compiler for it, qemu-user or its libraries cannot be installed here"$'\n'
+fi
+build=${TOKEND_BUILD:-build}
+[ -f "$build/build.ninja" ] || meson setup "$build" --werror >&2
+if cuda_all_there "$build"; then
+    suite "CUDA of all architectures: build" cuda_all_build "$build"
+    suite "CUDA of all architectures: registers and instructions" cuda_all_check "$build"
+else
+    skipped+="SKIPPED CUDA of all architectures: needs nvcc (TOKEND_CUDA=wheels takes it from PyPI)"$'\n'
 fi
 suite "storms" env TOKEND_PROGRAM="$PWD/build-clang/tokend" \
     tests/.venv/bin/python tests/load/storms.py --clients "${TOKEND_STORM_CLIENTS:-1000}"

@@ -37,6 +37,9 @@ struct emu_options {
     uint64_t seed; /* of all random choices */
 };
 
+/* Whether this is the emulator, and not a GPU, on which all of the below does nothing
+ * (tests/gpu/real_device.c) */
+int emu_emulated(void);
 /* From now on. Waits for all streams before. */
 void emu_configure(const struct emu_options *);
 /* From now on the device says that it has this compute capability, 75, 80 or 90 (at first 90), and

@@ -123,6 +123,11 @@ const char *cudaGetErrorString(cudaError_t e)
     return e == cudaSuccess ? "no error" : "an error of the emulated device";
 }
 
+int emu_emulated(void)
+{
+    return 1;
+}
+
 /* --- the device --- */
 
 cudaError_t cudaGetDeviceCount(int *n)
