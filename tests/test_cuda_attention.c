@@ -467,6 +467,8 @@ static void attention_fits_the_shared_memory_of_capability_7_5(void **state)
     (void)state;
     struct cuda_attention a;
     struct cuda_kv kv = {NULL, DTYPE_F16, 1, 2, 256, 16};
+    if (!emu_emulated())
+        skip();
     emu_device(75);
     rig_in_all_orders(narrow_memory_all);
     assert_int_equal(cuda_attention_open(&a, 2, &kv), cudaSuccess);

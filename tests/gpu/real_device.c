@@ -14,6 +14,11 @@ void emu_configure(const struct emu_options *o)
     (void)o;
 }
 
+void emu_device(int capability)
+{
+    (void)capability;
+}
+
 int emu_reports(void)
 {
     return 0;
