@@ -108,6 +108,9 @@ static const struct setting table[] = {
     {"pin-threads", SWITCH, AT(pin_threads), 0, 0, "false", NULL, NULL,
      "keep each of them on a core of its own; for a machine, or a set of cores (taskset, cpuset), "
      "that nothing else uses"},
+    {"batch-invariant", SWITCH, AT(batch_invariant), 0, 0, "false", NULL, NULL,
+     "answers do not depend, in any bit, on what else runs: on a GPU float weights are then not "
+     "multiplied by cuBLASLt, which takes longer for prompts; the CPU always does so"},
     {"log-level", CHOICE, AT(log_level), 0, 0, "info", "debug|info|warn|error", NULL,
      "least level that is logged"},
     {"log-format", CHOICE, AT(log_format), 0, 0, "text", "text|json", NULL,

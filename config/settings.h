@@ -48,6 +48,7 @@ struct settings {
     bool enforce_eager;
     int64_t threads; /* 0: automatic */
     bool pin_threads;
+    bool batch_invariant;
 
     const char *log_level;
     const char *log_format;

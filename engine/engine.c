@@ -79,14 +79,11 @@ static bool open_backend(struct engine *e, const struct model_file *file, int ma
         .memory_share = c->gpu_memory_share,
         .enforce_eager = c->enforce_eager,
         .fine_activations = e->info.activation_bits == 16,
+        .batch_invariant = c->batch_invariant,
     };
     e->backend = (c->open_backend ? c->open_backend : backend_cpu_open)(&bc, err);
     free(cache);
-    if (!e->backend)
-        return false;
-    snprintf(e->backend_name, sizeof e->backend_name, "%s: %s", e->backend->ops->name,
-             e->backend->ops->describe(e->backend));
-    return true;
+    return e->backend;
 }
 
 /* The lanes' working memory, as many as the backend runs at once; not more than logits. */
@@ -167,10 +164,20 @@ static bool take_kv(struct engine *e, int wanted_len, struct err *err)
     return true;
 }
 
+/* What the backend says of itself once it has the weights */
+static void describe_backend(struct engine *e)
+{
+    const struct backend *b = e->backend;
+    snprintf(e->backend_name, sizeof e->backend_name, "%s: %s", b->ops->name,
+             b->ops->describe(e->backend));
+    e->info.backend = e->backend_name;
+    e->info.batch_dependent = b->batch_dependent;
+    e->info.warning = b->warning;
+}
+
 static bool load_weights(struct engine *e, const struct weights *weights, int len, struct err *err)
 {
     struct engine_info *info = &e->info;
-    info->backend = e->backend_name;
     info->threads = e->backend->n_helpers;
     info->kv_dtype = e->config.kv_dtype;
     if (e->config.kv_dtype_auto)
@@ -178,9 +185,12 @@ static bool load_weights(struct engine *e, const struct weights *weights, int le
     info->max_num_seqs = e->config.max_num_seqs;
     info->max_num_batched_tokens = e->config.max_num_batched_tokens;
     info->block_size = e->config.block_size;
-    return plan_before_loading(e, weights, &len, err) &&
-           (e->model = model_load(e->backend, weights, &info->spec, len, err)) &&
-           take_scratch(e, err) && take_kv(e, len, err);
+    if (!plan_before_loading(e, weights, &len, err) ||
+        !(e->model = model_load(e->backend, weights, &info->spec, len, err)) ||
+        !take_scratch(e, err) || !take_kv(e, len, err))
+        return false;
+    describe_backend(e);
+    return true;
 }
 
 static void log_quantised(const struct weights *view, enum dtype t)

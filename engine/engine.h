@@ -36,9 +36,10 @@ struct engine_config {
     enum dtype kv_dtype;
     bool kv_dtype_auto;  /* f32 for F32 models, else f16 */
     int activation_bits; /* of what quantised matrices read: 8 or 16, where BF16 ones read bf16 or
-                            float32 (CPU); 0: 16 where there are experts, which rounding may swap, or
-                            matrices are widened, else 8 */
+                            float32 (CPU); 0: 16 where there are experts, which rounding may swap,
+                            or matrices are widened, else 8 */
     bool prefix_caching;
+    bool batch_invariant;         /* on a GPU, too: nothing that is faster and not so */
     double target_itl; /* seconds between tokens of a running stream that prefill of others leaves,
                           where a request wishes nothing else; 0: none */
     const char *repack_cache; /* "beside" or a directory (repack_cache.h); NULL: none */
@@ -63,6 +64,8 @@ struct engine_info {
     uint64_t weight_bytes, kv_bytes, activation_bytes, kv_bytes_per_token;
     int n_pages, max_cached_pages;
     int activation_bits;
+    bool batch_dependent; /* an answer's last bits depend on what else runs */
+    const char *warning;  /* of the backend: what it does without, and what that costs; or NULL */
 };
 
 enum finish_reason { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_CANCELLED, FINISH_ERROR };

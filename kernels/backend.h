@@ -13,7 +13,7 @@
  *
  * Numbers: for one backend, instruction set and block size, every output element is computed
  * by one fixed order of operations, whatever else is in the batch and however many helpers
- * there are (promise 1, batch invariance).
+ * there are (promise 1, batch invariance); on CUDA with `batch_invariant`.
  *
  * Errors: open, weight_load, activation_new and kv_open can fail and say why. The recording
  * functions cannot fail; misuse (a wrong width, an unknown buffer) is a programming error and
@@ -41,6 +41,7 @@ struct backend_config {
     bool fine_activations; /* what quantised weights read has 16 bits a value instead of 8 (CPU: two
                               int8 planes): twice the multiplications, a 250th of the rounding;
                               and what BF16 weights read is not rounded to bf16 (CPU) */
+    bool batch_invariant;  /* CUDA: nothing that computes a row in another order among other rows */
     bool pin_threads;      /* CPU: each to a processor of its own, different cores first */
     double memory_share;   /* CUDA: of the device's memory that may be used; 0: 0.9 */
     bool enforce_eager; /* CUDA: kernels of a decode step are launched one by one, not as a graph */
@@ -275,6 +276,9 @@ struct backend_ops {
 struct backend {
     const struct backend_ops *ops;
     int n_helpers; /* threads that host_for runs on, the engine thread counted */
+    /* Known when the weights are loaded: a row's last bits depend on what else is in its step. */
+    bool batch_dependent;
+    const char *warning; /* what it does without, and what that costs; NULL: nothing */
 };
 
 /* Opens the CPU backend. `max_*` bound every step. */

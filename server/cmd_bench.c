@@ -34,7 +34,7 @@ struct bench_options {
     const char *model, *svg, *device, *kv_cache_dtype, *dtype, *quantization, *activation_bits;
     struct number_list threads, prompt, generate, depth, batch;
     int64_t repeat;
-    bool json, help, own_depths, shared_depth, pin_threads;
+    bool json, help, own_depths, shared_depth, pin_threads, batch_invariant;
 };
 
 struct bench {
@@ -56,6 +56,7 @@ static const char help_text[] =
     "\n"
     "  --threads LIST    threads; 0: all it may use (0)\n"
     "  --pin-threads     each on a core of its own\n"
+    "  --batch-invariant  on a GPU: as the server with that flag\n"
     "  --prompt LIST     new prompt tokens of a prefill test; 0: none (512)\n"
     "  --generate LIST   generated tokens of a decode test; 0: none (64)\n"
     "  --depth LIST      tokens that are in the cache before (0)\n"
@@ -205,6 +206,8 @@ static bool parse_options(struct bench_options *o, int argc, char **argv, struct
             o->shared_depth = true;
         } else if (strcmp(argv[i], "--pin-threads") == 0) {
             o->pin_threads = true;
+        } else if (strcmp(argv[i], "--batch-invariant") == 0) {
+            o->batch_invariant = true;
         } else if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             o->help = true;
             return true;
@@ -359,6 +362,7 @@ static struct engine_config config_of(const struct bench_options *o, int threads
         .block_size = 16,
         .threads = threads,
         .pin_threads = o->pin_threads,
+        .batch_invariant = o->batch_invariant,
         .prefix_caching = true,
     };
 }

@@ -203,6 +203,7 @@ bool loaded_model_open(struct loaded_model *m, const struct settings *s, void (*
         .block_size = (int)s->block_size,
         .threads = (int)s->threads,
         .pin_threads = s->pin_threads,
+        .batch_invariant = s->batch_invariant,
         .kv_cache_memory = (uint64_t)s->kv_cache_memory,
         .prefix_cache_memory = (uint64_t)s->prefix_cache_memory,
         .prefix_caching = s->enable_prefix_caching,
@@ -228,6 +229,18 @@ bool loaded_model_open(struct loaded_model *m, const struct settings *s, void (*
     return ok;
 }
 
+static void log_invariance(const struct engine_info *info)
+{
+    if (info->warning)
+        log_warn("%s", info->warning);
+    if (info->batch_dependent)
+        log_info(
+            "batch invariance: no: what else runs may change an answer's last bits, and so "
+            "its tokens at near ties (--batch-invariant: it may not, and prompts take longer)");
+    else
+        log_info("batch invariance: yes: an answer does not depend on what else runs");
+}
+
 void loaded_model_log(const struct loaded_model *m)
 {
     const struct engine_info *info = engine_get_info(m->engine);
@@ -251,6 +264,7 @@ void loaded_model_log(const struct loaded_model *m)
              "or %d at once (--max-num-seqs) of %lld",
              tokens, info->n_pages, info->block_size, (double)tokens / info->max_model_len,
              info->max_model_len, info->max_num_seqs, tokens / info->max_num_seqs);
+    log_invariance(info);
 }
 
 void loaded_model_free(struct loaded_model *m)

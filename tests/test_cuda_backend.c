@@ -150,6 +150,7 @@ static void check_invariance_of(const unsigned char *model, size_t n, enum dtype
     struct engine_config c = config_of(kv);
     struct request *alone[CROWD], *crowd[CROWD];
     struct rig r;
+    c.batch_invariant = true;
     c.prefix_caching = false;
     rig_open_copy(&r, model, n, &c);
     make_crowd(alone, vocabulary(&r));

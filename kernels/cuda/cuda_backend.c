@@ -196,6 +196,7 @@ static void close_cuda(struct backend *base)
     cuda_arena_free(&b->weights);
     cuda_arena_free(&b->activations);
     cuda_arena_free(&b->kv_memory);
+    cuda_linears_close(b);
     cuda_pinned_free(b);
     if (b->stream)
         cudaStreamDestroy(b->stream);

@@ -11,6 +11,7 @@
 
 #include "backend.h"
 #include "blocks.h"
+#include "cublas_linear.h"
 #include "kernels.h"
 #include "panel.h"
 #include "team.h"
@@ -177,12 +178,13 @@ struct cuda_step {
 struct cuda_backend {
     struct backend base;
     struct backend_config config;
-    char description[160];
+    char description[160], warning[800];
     uint64_t total; /* bytes that may be taken in all */
     struct team *team;
     cudaStream_t stream;
     bool failed;
-    struct err fault; /* of the first call that failed: nothing runs any more */
+    struct err fault;         /* of the first call that failed: nothing runs any more */
+    struct err library_fault; /* what cudaErrorUnknown of cuda_run_linear stands for */
 
     struct blocks blocks; /* of the host */
     struct cuda_pinned *pinned;
@@ -196,6 +198,8 @@ struct cuda_backend {
     /* Rows of float32 before they become what their readers want; of a linear of two types, the
      * other one; rows of a reader whose type is another than the buffer's */
     struct cuda_scratch staging, staging_up, converted;
+    struct cublas *cublas;        /* NULL: own kernels */
+    bool asked_cublas;            /* some weight is of a float type */
     struct activation *host_rows; /* those with a pinned copy */
 
     struct cuda_kv kv;
@@ -254,6 +258,15 @@ struct rope *cuda_rope_new(struct backend *, const struct rope_config *, struct 
 struct moe *cuda_moe_new(struct backend *, const struct moe_config *, struct err *e);
 bool cuda_moe_layer_new(struct backend *, struct moe *, const struct moe_layer *, struct err *e);
 const struct cuda_moe_layer *cuda_moe_layer_of(const struct moe *, const struct moe_layer *);
+
+/* --- cuda_linears.c --- */
+
+/* There will be linears of float weights: cuBLASLt is opened for them, unless it is missing or
+ * would break a promise. */
+void cuda_linears_open(struct cuda_backend *);
+void cuda_linears_close(struct cuda_backend *);
+/* Appends to b->description what they run on. */
+void cuda_linears_describe(struct cuda_backend *);
 
 /* --- cuda_record.c; recording is in cuda_record.h --- */
 

@@ -134,7 +134,10 @@ static bool check(struct cuda_backend *b, cudaError_t code, const char *what)
     if (code == cudaSuccess)
         return true;
     b->failed = true;
-    return cuda_check(code, what, &b->fault);
+    if (code != cudaErrorUnknown || !b->library_fault.code)
+        return cuda_check(code, what, &b->fault);
+    b->fault = b->library_fault;
+    return err_prefix(&b->fault, "%s", what);
 }
 
 static bool check_op(struct cuda_backend *b, cudaError_t code, int i)

@@ -93,6 +93,7 @@ void cuda_weights_loaded(struct backend *base)
 {
     struct cuda_backend *b = cuda_of(base);
     cudaStreamSynchronize(b->stream); /* its error is the next call's */
+    cuda_linears_describe(b);
     cuda_uploads_close(b);
 }
 
@@ -127,6 +128,7 @@ static bool load_matrix(struct cuda_backend *b, struct weight *w, enum dtype typ
     struct pack_job job = {.type = type, .rows = w->rows, .cols = w->cols, .src = src};
     int64_t n_units = w->rows;
     if (!form.bits) {
+        cuda_linears_open(b);
         job.unit_bytes = dtype_row_bytes(w->type, cuda_float_stride(w->cols));
     } else {
         n_units = (w->rows + PANEL_ROWS - 1) / PANEL_ROWS;

@@ -64,6 +64,17 @@ void emu_fail_captures(int fail);
 /* Whether this build finds races */
 int emu_finds_races(void);
 
+/* The stand-in for cuBLASLt: what fails from now on */
+struct emu_cublas_options {
+    int missing; /* there is no such library */
+    int no_way;  /* it supports no product */
+    int fail_at; /* the product that fails when it is called, the next being 1; 0: none */
+};
+void emu_cublas(const struct emu_cublas_options *);
+/* Products called for since then; the library's objects that were not destroyed */
+int emu_cublas_products(void);
+int emu_cublas_alive(void);
+
 #ifdef __cplusplus
 }
 #endif

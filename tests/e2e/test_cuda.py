@@ -43,6 +43,20 @@ def test_the_emulated_device_streams_what_the_cpu_does(monkeypatch):
 
 
 @emulated
+def test_batch_invariance_is_told_and_changes_last_bits_alone(monkeypatch):
+    monkeypatch.setenv("TOKEND_CUDA_MODULE", MODULE)
+    answers = {}
+    for flag in "--batch-invariant", "--no-batch-invariant":
+        with Tokend(*FLAGS, "--device", "cuda", flag, model=SMALL) as server:
+            answers[flag] = streamed(server)
+            says_yes = "batch invariance: yes" in server.output()
+            assert says_yes == (flag == "--batch-invariant"), server.output()
+            assert ("cuBLASLt" in server.output()) == (not says_yes)
+    (tokens, logprobs), (other, others) = answers.values()
+    assert tokens == other and all(abs(a - b) < 0.02 for a, b in zip(logprobs, others))
+
+
+@emulated
 def test_auto_says_that_a_gpu_is_there_and_stays_on_the_cpu(monkeypatch):
     monkeypatch.setenv("TOKEND_CUDA_MODULE", MODULE)
     with Tokend(*FLAGS, model=SMALL) as server:
