@@ -21,3 +21,15 @@ end_to_end() {
         TOKEND_TEST_GOLDEN_HF=$build/tests/test_golden_hf \
         tests/.venv/bin/python -m pytest -q -rs -p no:cacheprovider tests/e2e "$@"
 }
+
+# The same on the CUDA backend and the emulated device, for which gcc's plain build has a module where
+# CUDA's headers are.
+emulated_gpu() {
+    [ -d build ] || meson setup build --werror
+    if ! ninja -C build -t query tests/cuda_emu/tokend-cuda-emu.so >/dev/null 2>&1; then
+        echo "SKIPPED end to end on the emulated GPU: needs CUDA's headers"
+        return
+    fi
+    ninja -C build tokend tests/http_toy tests/cuda_emu/tokend-cuda-emu.so
+    TOKEND_E2E_DEVICE=cuda end_to_end build "$@"
+}

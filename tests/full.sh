@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# full.sh: the slow rest of the tests: clang, AArch64 under qemu, storms of bad clients, the sanitizer
-# builds, the fuzzers.
+# full.sh: the slow rest of the tests: clang, AArch64 under qemu, storms of bad clients, the server on
+# the emulated GPU, the sanitizer builds, the fuzzers.
 # TOKEND_FUZZ_SECONDS: time of each fuzzer (20). TOKEND_STORM_CLIENTS: of each storm (1000).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -47,6 +47,7 @@ else
 fi
 suite "storms" env TOKEND_PROGRAM="$PWD/build-clang/tokend" \
     tests/.venv/bin/python tests/load/storms.py --clients "${TOKEND_STORM_CLIENTS:-1000}"
+suite "end to end on the emulated GPU" emulated_gpu
 suite "address and undefined behaviour sanitizers: build" bash -c \
     ". config/packages.sh; build_tokend build-asan -Db_sanitize=address,undefined -Dbuildtype=debugoptimized"
 # As on an emulated processor: without the largest shapes, which take minutes here, too.

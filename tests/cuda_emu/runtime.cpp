@@ -21,6 +21,27 @@ static int n_reports, is_quiet;
 static std::string last_report;
 static cudaError_t last_error, sticky_error;
 
+/* A whole number of the environment; 0: not there */
+static uint64_t setting(const char *name)
+{
+    const char *text = getenv(name);
+    return text ? strtoull(text, nullptr, 10) : 0;
+}
+
+/* TOKEND_EMU_MEMORY: the device's memory in MiB */
+static uint64_t device_bytes()
+{
+    static const uint64_t mib = setting("TOKEND_EMU_MEMORY");
+    return mib ? mib << 20 : (uint64_t)EMU_DEVICE_BYTES;
+}
+
+/* TOKEND_EMU_MALLOC_FAULT=n: the device has no memory for the n-th piece. */
+static bool allocation_fails()
+{
+    static uint64_t left = setting("TOKEND_EMU_MALLOC_FAULT");
+    return left > 0 && --left == 0;
+}
+
 /* --- tests --- */
 
 uint32_t emu_random() /* splitmix64 */
@@ -168,7 +189,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
     p->major = capability / 10;
     p->minor = capability % 10;
     p->multiProcessorCount = 4;
-    p->totalGlobalMem = EMU_DEVICE_BYTES;
+    p->totalGlobalMem = device_bytes();
     p->warpSize = 32;
     p->sharedMemPerBlock = EMU_SHARED_DEFAULT;
     p->sharedMemPerBlockOptin = (size_t)shared_optin();
@@ -220,7 +241,7 @@ static cudaError_t take(void **p, size_t size, memory_kind kind, const char *cal
 {
     if (!runtime_may(call))
         return runtime_error(cudaErrorStreamCaptureUnsupported);
-    if (kind == MEMORY_DEVICE && size > EMU_DEVICE_BYTES - device_held)
+    if (kind == MEMORY_DEVICE && (allocation_fails() || size > device_bytes() - device_held))
         return runtime_error(cudaErrorMemoryAllocation);
     *p = emu_memory_take(size, false);
     memset(*p, 0xff, size); /* NaN: what nobody wrote is nobody's */
@@ -261,8 +282,8 @@ cudaError_t cudaHostUnregister(void *p)
 
 cudaError_t cudaMemGetInfo(size_t *free, size_t *total)
 {
-    *total = EMU_DEVICE_BYTES;
-    *free = EMU_DEVICE_BYTES - device_held;
+    *total = device_bytes();
+    *free = device_bytes() - device_held;
     return cudaSuccess;
 }
 }

@@ -8,16 +8,19 @@ from concurrent.futures import ThreadPoolExecutor
 import openai
 import pytest
 
-from tokend import Tokend, events, megabytes, refused, user
+from tokend import EMULATED, Tokend, events, megabytes, refused, user
 
 CHAT = "/v1/chat/completions"
 LIST = "List the numbers from one to twenty as words."
 RARE = "Repeat exactly: 👩‍👩‍👧‍👦 naïve 日本語 🇨🇭 𝄞 👍🏽"
 
 
+CONTEXT, ITEMS = (512, 60) if EMULATED else (2048, 280)
+
+
 @pytest.fixture(scope="module")
 def server():
-    with Tokend("--max-model-len", "2048", "--max-num-seqs", "8") as s:
+    with Tokend("--max-model-len", str(CONTEXT), "--max-num-seqs", "8") as s:
         yield s
 
 
@@ -44,12 +47,13 @@ def cached(answer):
 
 
 def long_text(head):
-    """About 1400 tokens that no other test has sent."""
-    return f"Note {head}. " + " ".join(f"item {i * 7919 % 1000}" for i in range(280))
+    """About five tokens an item that no other test has sent."""
+    return f"Note {head}. " + " ".join(f"item {i * 7919 % 1000}" for i in range(ITEMS))
 
 
 # ---------------------------------------------------------------- streams
 
+@pytest.mark.real_model
 @pytest.mark.parametrize("path, body", [
     (CHAT, {"messages": user(RARE), "max_tokens": 80}),
     ("/v1/completions", {"prompt": "日本語" * 6, "max_tokens": 40}),
@@ -198,21 +202,21 @@ def test_markers_of_turns_are_text_in_every_message(server):
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_prompt_over_the_context_is_refused_with_both_numbers_before_any_event(server, stream):
-    ids = [1000 + i % 500 for i in range(2148)]
+    ids = [1000 + i % 500 for i in range(CONTEXT + 100)]
     r = server.http.post("/v1/completions", json={"prompt": ids, "max_tokens": 4, "stream": stream})
     e = refused(r, code="context_length_exceeded")
-    assert "2048" in e["message"] and "2148" in e["message"]
-    assert (e["n_ctx"], e["n_prompt_tokens"]) == (2048, 2148)
+    assert str(CONTEXT) in e["message"] and str(CONTEXT + 100) in e["message"]
+    assert (e["n_ctx"], e["n_prompt_tokens"]) == (CONTEXT, CONTEXT + 100)
     assert r.headers["content-type"].startswith("application/json")
     refused(chat(server, "word " * 2500, stream=stream), code="context_length_exceeded")
 
 
 def test_a_prompt_is_never_cut_to_make_room(server):
-    ids = [1000 + i % 500 for i in range(2038)]
+    ids = [1000 + i % 500 for i in range(CONTEXT - 10)]
     r = server.http.post("/v1/completions", json={"prompt": ids, "max_tokens": 500})
     assert "500" in refused(r, code="context_length_exceeded")["message"]
     a = good(server.http.post("/v1/completions", json={"prompt": ids, "max_tokens": 10, "ignore_eos": True}))
-    assert a["usage"]["prompt_tokens"] == 2038 and a["choices"][0]["finish_reason"] == "length"
+    assert a["usage"]["prompt_tokens"] == CONTEXT - 10 and a["choices"][0]["finish_reason"] == "length"
 
 
 # ---------------------------------------------------------------- the cache
@@ -221,7 +225,7 @@ def test_cached_tokens_are_told_cold_and_warm_and_change_no_text(server):
     messages = [{"role": "system", "content": long_text("cold")}] + user("Which note is it?")
     cold, warm = (good(chat(server, messages)) for _ in range(2))
     n = cold["usage"]["prompt_tokens"]
-    assert n > 1200 and cached(cold) < 16 and n - 16 <= cached(warm) < n
+    assert n > 4 * ITEMS and cached(cold) < 16 and n - 16 <= cached(warm) < n
     assert text(cold) == text(warm) != ""
 
 
@@ -236,7 +240,7 @@ def test_the_second_turn_of_a_conversation_finds_the_first(server):
     assert cached(good(chat(server, stripped))) >= n - 16
     other = [{"role": "system", "content": "New. " + first[0]["content"]}] + first[1:]
     assert cached(good(chat(server, other))) <= 16
-    with Tokend("--max-model-len", "2048", "--max-num-seqs", "1", "--max-num-batched-tokens", "100") as cold:
+    with Tokend("--max-model-len", str(CONTEXT), "--max-num-seqs", "1", "--max-num-batched-tokens", "100") as cold:
         assert text(good(chat(cold, second))) == text(two)
 
 
@@ -245,7 +249,7 @@ def test_requests_share_pages_under_equal_salts_only(server):
     ask = lambda **salt: good(chat(server, messages, **salt))
     first, other, again, without = (ask(**s) for s in ({"cache_salt": "a"}, {"cache_salt": "b"},
                                                        {"cache_salt": "a"}, {}))
-    assert cached(first) == cached(other) == cached(without) == 0 and cached(again) > 1000
+    assert cached(first) == cached(other) == cached(without) == 0 and cached(again) > 3 * ITEMS
     assert text(first) == text(other) == text(again) == text(without)
 
 
@@ -284,7 +288,7 @@ def test_requests_of_a_lower_priority_number_come_first():
 def test_the_cache_is_forgotten_on_request_and_streams_go_on(server):
     messages = [{"role": "system", "content": long_text("reset")}] + user("Which note?")
     first, warm = (good(chat(server, messages)) for _ in range(2))
-    assert cached(warm) > 1000
+    assert cached(warm) > 3 * ITEMS
     body = {"messages": messages, "max_tokens": 60, "temperature": 0, "stream": True, "ignore_eos": True}
     whole = text(good(chat(server, messages, max_tokens=60, ignore_eos=True)))
     with server.http.stream("POST", CHAT, json=body) as r:
@@ -329,7 +333,7 @@ def test_a_reader_of_a_byte_a_second_costs_others_and_memory_nothing(server):
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
         slow.connect((server.host, server.port))
         slow.sendall(server.request_bytes("/v1/completions", json.dumps({
-            **body, "max_tokens": 1500, "temperature": 1, "logprobs": 5}).encode()))
+            **body, "max_tokens": CONTEXT * 3 // 4, "temperature": 1, "logprobs": 5}).encode()))
         slow.recv(1)
         before = megabytes(server)
         for _ in range(3):
@@ -340,7 +344,7 @@ def test_a_reader_of_a_byte_a_second_costs_others_and_memory_nothing(server):
 
 
 def test_clients_that_leave_are_no_errors_of_the_log(server):
-    body = json.dumps({"prompt": "Tell a story.", "max_tokens": 1500, "ignore_eos": True, "stream": True}).encode()
+    body = json.dumps({"prompt": "Tell a story.", "max_tokens": CONTEXT * 3 // 4, "ignore_eos": True, "stream": True}).encode()
     for _ in range(10):
         with server.socket() as s:
             s.sendall(server.request_bytes("/v1/completions", body))

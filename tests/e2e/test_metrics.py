@@ -106,7 +106,7 @@ def test_histograms_are_cumulative_and_have_buckets_where_values_fall(server):
 def test_the_numbers_are_those_of_the_requests(server):
     before = Page(server)
     usages = [ask(server, max_tokens=9, ignore_eos=True, n=2)["usage"], ask(server, max_tokens=5, ignore_eos=True)["usage"],
-              ask(server, max_tokens=40, stop="a", temperature=0)["usage"]]
+              ask(server, max_tokens=40, stop=["a", "e", "i", "o"], temperature=0)["usage"]]
     leave(server)
     after = Page(server)
 

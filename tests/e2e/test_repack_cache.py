@@ -20,7 +20,7 @@ def answer(server):
 
 def start(model, where, until=None):
     """The answer and the log of one start that goes on until the log says `until`."""
-    with Tokend(*(("--repack-cache", where) if where else ()), model=model) as server:
+    with Tokend("--device", "cpu", *(("--repack-cache", where) if where else ()), model=model) as server:
         choices = answer(server)
         end = time.monotonic() + 30
         while until and until not in server.output():

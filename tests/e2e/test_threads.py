@@ -47,7 +47,7 @@ def chat(server):
 
 
 def test_work_on_text_yields_to_the_threads_that_compute():
-    with Tokend("--threads", "3", model=SMALL) as server:
+    with Tokend("--threads", "3", "--device", "cpu", model=SMALL) as server:
         with ThreadPoolExecutor(8) as clients:
             list(clients.map(lambda _: chat(server), range(32)))
         usual = os.getpriority(os.PRIO_PROCESS, server.process.pid)
@@ -61,7 +61,7 @@ def test_work_on_text_yields_to_the_threads_that_compute():
 
 def test_the_user_may_say_how_many_threads_work_on_text(monkeypatch):
     monkeypatch.setenv("UV_THREADPOOL_SIZE", "3")
-    with Tokend(model=SMALL) as server:
+    with Tokend("--device", "cpu", model=SMALL) as server:
         assert len(pool(server)) == 3
 
 
@@ -70,7 +70,7 @@ def test_pinned_threads_have_a_processor_each_and_others_have_all(n):
     usual = os.sched_getaffinity(0)
     if len(usual) < n:
         pytest.skip("too few processors")
-    with Tokend("--pin-threads", "--threads", str(n), model=SMALL) as server:
+    with Tokend("--pin-threads", "--threads", str(n), "--device", "cpu", model=SMALL) as server:
         assert f"{n} pinned thread" in server.output()
         chat(server)
         all_threads = threads(server)
@@ -81,7 +81,7 @@ def test_pinned_threads_have_a_processor_each_and_others_have_all(n):
 
 
 def test_a_server_with_nothing_to_do_sleeps():
-    with Tokend(model=SMALL) as server:
+    with Tokend("--device", "cpu", model=SMALL) as server:
         chat(server)
         time.sleep(0.5)
         ticks, slept = sum(t.ticks for t in threads(server)), sleeps(server)

@@ -14,6 +14,7 @@ import httpx
 PROGRAM = os.environ.get("TOKEND_PROGRAM", os.path.join(os.path.dirname(__file__), "../../build/tokend"))
 MODEL = os.environ.get("TOKEND_MODEL", os.path.expanduser(
     "~/.cache/tokend/models/SmolLM2-135M-Instruct.Q4_1.gguf"))
+EMULATED = False  # whether the tests run on an emulated device, which is slow (conftest.py)
 
 
 def free_port():
@@ -23,7 +24,8 @@ def free_port():
 
 
 class Tokend:
-    def __init__(self, *flags, model=MODEL, key=None):
+    def __init__(self, *flags, model=None, key=None):
+        model = model or MODEL
         flags = (*flags, "--api-key", key) if key else flags
         self.log = tempfile.NamedTemporaryFile(prefix="tokend-", suffix=".log", delete=False)
         self.process = subprocess.Popen([PROGRAM, "serve", model, "--port", str(free_port()), *flags],
