@@ -113,6 +113,7 @@ static bool kv_open(struct backend *base, const struct kv_config *c, struct err 
     if (!cuda_check(cudaMemsetAsync(kv.pool, 0xFF, bytes, b->stream), "filling the KV pool", e))
         return false;
 #endif
+    cuda_graphs_forget(b); /* of a pool before */
     b->kv = kv;
     b->n_pages = c->n_pages;
     return true;

@@ -149,7 +149,8 @@ cudaError_t runtime_enqueue(cudaStream_t stream, work w)
     return runtime_sticky();
 }
 
-/* TOKEND_EMU_FAULT=n in the environment: the n-th launch fails, as a faulty kernel's does. */
+/* TOKEND_EMU_FAULT=n in the environment: the n-th launch fails, as a faulty kernel's does; those
+ * of graphs are not counted. */
 static bool is_to_fail()
 {
     static const char *text = getenv("TOKEND_EMU_FAULT");
@@ -160,7 +161,7 @@ static bool is_to_fail()
 void emu_enqueue_launch(const emu_launch &l, size_t argument_bytes, std::function<void()> body)
 {
     cudaError_t e = emu_check_launch(l, argument_bytes);
-    if (!e && is_to_fail())
+    if (!e && !stream_captures(l.stream) && is_to_fail())
         e = cudaErrorLaunchFailure;
     if (!e)
         e = runtime_enqueue(l.stream, [l, body] { return emu_run_grid(l, body); });
