@@ -149,8 +149,7 @@ cudaError_t runtime_enqueue(cudaStream_t stream, work w)
     return runtime_sticky();
 }
 
-/* TOKEND_EMU_FAULT=n in the environment: the n-th launch fails, as a faulty kernel's does; those
- * of graphs are not counted. */
+/* TOKEND_EMU_FAULT=n in the environment: the n-th launch fails, as a faulty kernel's does. */
 static bool is_to_fail()
 {
     static const char *text = getenv("TOKEND_EMU_FAULT");
@@ -161,10 +160,13 @@ static bool is_to_fail()
 void emu_enqueue_launch(const emu_launch &l, size_t argument_bytes, std::function<void()> body)
 {
     cudaError_t e = emu_check_launch(l, argument_bytes);
-    if (!e && !stream_captures(l.stream) && is_to_fail())
+    const bool captured = stream_captures(l.stream); /* launched by the graph, each time */
+    if (!e && !captured && is_to_fail())
         e = cudaErrorLaunchFailure;
     if (!e)
-        e = runtime_enqueue(l.stream, [l, body] { return emu_run_grid(l, body); });
+        e = runtime_enqueue(l.stream, [l, body, captured] {
+            return captured && is_to_fail() ? cudaErrorLaunchFailure : emu_run_grid(l, body);
+        });
     runtime_error(e);
 }
 
