@@ -256,6 +256,9 @@ static void a_fraction_is_above_0_and_at_most_1(void **state)
     assert_int_equal(READ(&s, &e, "m", "--gpu-memory-utilization", "0.25"), SETTINGS_OK);
     assert_true(s.gpu_memory_utilization == 0.25);
     settings_free(&s);
+    assert_int_equal(READ(&s, &e, "m", "--enforce-eager"), SETTINGS_OK);
+    assert_true(s.enforce_eager);
+    settings_free(&s);
     REFUSED("--gpu-memory-utilization 2: expected a number above 0, at most 1", "m",
             "--gpu-memory-utilization", "2");
     REFUSED("--device gpu: expected one of auto|cuda|cpu", "m", "--device", "gpu");
