@@ -75,8 +75,8 @@ def test_pages_get_what_is_left_of_the_device(monkeypatch):
 @emulated
 def test_a_device_that_fails_is_told_and_ends_the_program(monkeypatch):
     monkeypatch.setenv("TOKEND_CUDA_MODULE", MODULE)
-    monkeypatch.setenv("TOKEND_EMU_FAULT", "80")  # the second decode step, which is no graph yet
-    with Tokend(*FLAGS, "--device", "cuda", model=SMALL) as server:
+    monkeypatch.setenv("TOKEND_EMU_FAULT", "100")
+    with Tokend(*FLAGS, "--device", "cuda", "--enforce-eager", model=SMALL) as server:
         assert server.http.get("/health").status_code == 200
         r = ask(server, False)
         assert r.status_code >= 500 and "the device failed" in r.text, r.text
