@@ -10,7 +10,7 @@ mkdir -p "$out/tests/gpu" "$out/lib"
 for p in $programs; do
     strip -o "$out/$p" "$build/$p"
     # the C library itself is the machine's own
-    ldd "$build/$p" | awk '$3 ~ /^\// {print $3}' |
-        grep -vE '/(libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s)\.so' | xargs -r cp -uLt "$out/lib"
+    ldd "$build/$p" | awk '$3 ~ /^\// && $3 !~ /\/(libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s)\.so/ {print $3}' |
+        xargs -r cp -uLt "$out/lib"
 done
 du -sh "$out"
