@@ -25,6 +25,7 @@ static const struct engine_config rig_defaults = {
     .kv_cache_memory = 1 << 20,
     .kv_dtype_auto = true,
     .prefix_caching = true,
+    .batch_invariant = true, /* what is compared is compared bit for bit */
     .check_pages = true,
 };
 

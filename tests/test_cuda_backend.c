@@ -66,6 +66,7 @@ static void check_near_of(const char *name, unsigned char *model, size_t n, enum
 {
     struct engine_config c = config_of(kv);
     c.activation_bits = bits;
+    c.batch_invariant = false; /* with all that it has */
     struct request *cuda = answer_of(model, n, &c);
     c.open_backend = NULL;
     struct request *cpu = answer_of(model, n, &c);
@@ -150,7 +151,6 @@ static void check_invariance_of(const unsigned char *model, size_t n, enum dtype
     struct engine_config c = config_of(kv);
     struct request *alone[CROWD], *crowd[CROWD];
     struct rig r;
-    c.batch_invariant = true;
     c.prefix_caching = false;
     rig_open_copy(&r, model, n, &c);
     make_crowd(alone, vocabulary(&r));

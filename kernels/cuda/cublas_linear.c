@@ -179,13 +179,18 @@ static bool choose_way(struct cublas *c, struct plan *p)
     return true;
 }
 
+static bool make_layouts(struct cublas *c, struct plan *p)
+{
+    const struct plan_key *k = &p->key;
+    return make_layout(c, &p->w, k->type, k->stride, k->rows) &&
+           make_layout(c, &p->x, k->type, k->stride, k->most) &&
+           make_layout(c, &p->out, DTYPE_F32, k->rows, k->most);
+}
+
 static void make_plan(struct cublas *c, struct plan *p, const struct plan_key *key)
 {
     *p = (struct plan){.key = *key, .n = key->most};
-    const bool ok =
-        make_product(c, p) && make_layout(c, &p->w, key->type, key->stride, key->rows) &&
-        make_layout(c, &p->x, key->type, key->stride, key->most) &&
-        make_layout(c, &p->out, DTYPE_F32, key->rows, key->most) && prefer(c) && choose_way(c, p);
+    const bool ok = make_product(c, p) && make_layouts(c, p) && prefer(c) && choose_way(c, p);
     p->state = ok ? PLAN_READY : PLAN_NONE;
 }
 
