@@ -37,6 +37,7 @@ struct settings {
     const char *activation_bits;
     const char *quantization;
     bool enable_prefix_caching;
+    bool async_scheduling;
     int64_t seed;              /* −1: a new one for each request */
     const char *chat_template; /* NULL: the model's; else a file */
     const char *generation_config;

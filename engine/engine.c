@@ -187,7 +187,7 @@ static bool load_weights(struct engine *e, const struct weights *weights, int le
     info->block_size = e->config.block_size;
     if (!plan_before_loading(e, weights, &len, err) ||
         !(e->model = model_load(e->backend, weights, &info->spec, len, err)) ||
-        !take_scratch(e, err) || !take_kv(e, len, err))
+        !take_scratch(e, err) || !engine_ahead_open(e, err) || !take_kv(e, len, err))
         return false;
     describe_backend(e);
     return true;
@@ -247,6 +247,7 @@ static void engine_free(struct engine *e)
     free(e->scratch);
     free(e->tasks);
     free(e->rows);
+    engine_ahead_close(e);
     scheduler_free(e->scheduler);
     prefix_cache_free(e->cache);
     page_pool_free(e->pool);

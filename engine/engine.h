@@ -39,7 +39,8 @@ struct engine_config {
                             float32 (CPU); 0: 16 where there are experts, which rounding may swap,
                             or matrices are widened, else 8 */
     bool prefix_caching;
-    bool batch_invariant;         /* on a GPU, too: nothing that is faster and not so */
+    bool batch_invariant;  /* on a GPU, too: nothing that is faster and not so */
+    bool async_scheduling; /* steps run ahead of their results where the backend draws tokens */
     double target_itl; /* seconds between tokens of a running stream that prefill of others leaves,
                           where a request wishes nothing else; 0: none */
     const char *repack_cache; /* "beside" or a directory (repack_cache.h); NULL: none */

@@ -1,8 +1,8 @@
-/* engine_impl.h: the engine thread's own state; for engine.c, engine_step.c and engine_stats.c.
+/* engine_impl.h: the engine thread's own state, and what its files (engine*.c) share.
  *
  * Written by engine_open before the thread starts and by the thread afterwards; what other
- * threads read meanwhile is atomic (mail, stop, dead, reset_asked, heartbeat, stats) or never changes (info,
- * config). */
+ * threads read meanwhile is atomic (mail, stop, dead, reset_asked, heartbeat, stats) or never
+ * changes (info, config). */
 #ifndef TOKEND_ENGINE_IMPL_H
 #define TOKEND_ENGINE_IMPL_H
 
@@ -31,6 +31,16 @@ struct task {
     int32_t token;
 };
 
+/* A step that the device was given and that has not finished. */
+enum { MAX_STARTED = 2, COUNT_SLOT_BYTES = 64 << 20 };
+struct started {
+    struct choice_run **choices; /* [max_draws] whose token draw k is; NULL: it ended meanwhile */
+    int n_draws;
+    int n_tokens;
+    struct step_work work;
+    double begin;
+};
+
 /* A struct engine_stats that one thread writes and any reads, whole: a sequence lock whose data
  * are atomics too (Boehm, "Can seqlocks get along with programming language memory models?"). */
 enum { STATS_WORDS = (sizeof(struct engine_stats) + 7) / 8 };
@@ -52,7 +62,7 @@ struct engine {
     pthread_t thread;
     bool thread_runs;
     _Atomic bool stop, dead;
-    _Atomic bool reset_asked; /* empty the prefix cache */
+    _Atomic bool reset_asked;   /* empty the prefix cache */
     _Atomic uint64_t heartbeat; /* ns on CLOCK_MONOTONIC */
     struct stats_box stats_box;
 
@@ -78,15 +88,59 @@ struct engine {
     _Atomic int next_task;
     int n_lanes;                       /* threads that work on tasks at once */
     struct sampling_scratch **scratch; /* [n_lanes] */
+
+    /* steps ahead */
+    int max_draws;                       /* of a step, by the device; 0: it draws nothing */
+    struct draw *draws;                  /* [max_draws] of the step that is put together */
+    struct started started[MAX_STARTED]; /* oldest first */
+    int n_started;
+    double finished; /* when the last step had run */
+    int *free_slots; /* of the device's penalty counts */
+    int n_free_slots;
 };
 
 double engine_now(void); /* seconds on CLOCK_MONOTONIC */
 
-/* --- engine_step.c; all on the engine thread --- */
+/* All that follows is called on the engine thread, but for opening and closing. */
+
+/* --- engine_step.c --- */
 
 /* One iteration: takes in mail, runs a step if there is one, publishes. False: nothing ran. */
 bool engine_iterate(struct engine *);
 /* Takes in what is in the inbox, ends everything as cancelled, publishes. */
 void engine_end_all(struct engine *);
+/* Logit rows [first, first + n_logits) of e->rows are wanted in this pass. */
+void engine_fill_inputs(struct engine *, const struct step_plan *, int first, int n_logits);
+/* The prompt's pages are computed and committed: a choice that is not the leader goes on there. */
+void engine_start_follower(struct engine *, struct choice_run *);
+
+/* --- engine_tasks.c --- */
+
+/* Marks it; after the step it is taken out of the scheduler and the loop is told. */
+void engine_finish_choice(struct engine *, struct choice_run *, enum finish_reason);
+void engine_finish_run(struct engine *, struct request_run *, enum finish_reason);
+void engine_fail_run(struct engine *, struct request_run *, const struct err *why);
+/* A draw that gave no token fails its request. */
+void engine_fail_draw(struct engine *, struct request_run *, enum sampling_result);
+/* The pass's logits: rows [first, first + n) of e->rows. */
+void engine_take_logits(struct engine *, int first, int n);
+/* The prompt is computed: choices that have not finished hereafter draw their first tokens. */
+void engine_begin_choices(struct engine *, struct request_run *);
+/* A choice's next token, which its sequence has already */
+void engine_take_token(struct engine *, struct choice_run *, int32_t token);
+
+/* --- engine_ahead.c --- */
+
+bool engine_ahead_open(struct engine *, struct err *e);
+void engine_ahead_close(struct engine *);
+/* Whether the device can do all that e->rows are wanted for */
+bool engine_can_start(const struct engine *);
+/* Gives the plan to the device, with draws, and commits it. */
+bool engine_start(struct engine *, const struct step_plan *, struct err *why);
+/* Takes the results of the oldest steps until n_left are unfinished. */
+bool engine_finish_until(struct engine *, int n_left, struct err *why);
+/* What is still drawn for choices that have ended has no reader any more. */
+void engine_forget_ended(struct engine *);
+void engine_free_slot(struct engine *, struct choice_run *);
 
 #endif

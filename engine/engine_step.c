@@ -6,44 +6,15 @@
 
 /* --- ends --- */
 
-static void note_news(struct engine *e, struct request_run *run)
-{
-    if (run->has_news)
-        return;
-    run->has_news = true;
-    run->next_news = e->news;
-    e->news = run;
-}
-
-/* Marks it; release_finished takes it out of the scheduler, publish tells the loop. */
-static void finish_choice(struct engine *e, struct choice_run *c, enum finish_reason reason)
-{
-    if (c->finish != FINISH_NONE)
-        return;
-    c->finish = reason;
-    c->run->n_open--;
-    note_news(e, c->run);
-}
-
-static void finish_run(struct engine *e, struct request_run *run, enum finish_reason reason)
-{
-    for (int i = 0; i < run->n_choices; i++)
-        finish_choice(e, &run->choices[i], reason);
-}
-
-static void fail_run(struct engine *e, struct request_run *run, const struct err *why)
-{
-    if (run->n_open > 0)
-        run->request->error = *why;
-    finish_run(e, run, FINISH_ERROR);
-}
-
 static void release_finished(struct engine *e)
 {
     for (struct request_run *run = e->news; run; run = run->next_news) {
         for (int i = 0; i < run->n_choices; i++) {
             struct choice_run *c = &run->choices[i];
-            if (c->finish == FINISH_NONE || !c->started || c->seq->state == SEQ_DONE)
+            if (c->finish == FINISH_NONE)
+                continue;
+            engine_free_slot(e, c);
+            if (!c->started || c->seq->state == SEQ_DONE)
                 continue;
             /* Whichever page is to blame for bad numbers, nobody may find one again. */
             if (run->has_bad_numbers)
@@ -51,6 +22,7 @@ static void release_finished(struct engine *e)
             scheduler_finish(e->scheduler, c->seq);
         }
     }
+    engine_forget_ended(e);
 }
 
 /* --- mail --- */
@@ -62,9 +34,9 @@ static void admit(struct engine *e, struct request *r)
     for (int i = 0; i < run->n_choices; i++)
         run->choices[i].seq->arrival = e->n_arrivals++;
     if (atomic_load(&e->dead)) {
-        fail_run(e, run, &e->device_error);
+        engine_fail_run(e, run, &e->device_error);
     } else if (atomic_load(&r->cancel_asked)) {
-        finish_run(e, run, FINISH_CANCELLED);
+        engine_finish_run(e, run, FINISH_CANCELLED);
     } else {
         run->choices[0].started = true;
         scheduler_add(e->scheduler, run->choices[0].seq);
@@ -74,11 +46,11 @@ static void admit(struct engine *e, struct request *r)
 static void look_at_flags(struct engine *e, struct request_run *run)
 {
     if (atomic_load(&run->request->cancel_asked))
-        finish_run(e, run, FINISH_CANCELLED);
+        engine_finish_run(e, run, FINISH_CANCELLED);
     /* Before, the leader is still needed for the prompt: begin_choices looks again. */
     for (int i = 0; run->prompt_done && i < run->n_choices; i++)
         if (atomic_load(&run->request->choices[i].stop_asked))
-            finish_choice(e, &run->choices[i], FINISH_STOP);
+            engine_finish_choice(e, &run->choices[i], FINISH_STOP);
 }
 
 /* A cancellation is a flag and a ring: it finds its request here, or in admit when it overtook
@@ -149,8 +121,7 @@ static void fill_rows(struct engine *e, const struct scheduled *s, int row, stru
     }
 }
 
-/* Logit rows [first, first + n_logits) of e->rows are wanted in this pass. */
-static void fill_inputs(struct engine *e, const struct step_plan *plan, int first, int n_logits)
+void engine_fill_inputs(struct engine *e, const struct step_plan *plan, int first, int n_logits)
 {
     struct step_inputs *in = e->backend->ops->step_begin(e->backend);
     const size_t stride = (size_t)e->max_pages;
@@ -170,176 +141,6 @@ static void fill_inputs(struct engine *e, const struct step_plan *plan, int firs
     in->n_logits = n_logits;
 }
 
-/* --- from logits to tokens --- */
-
-static void do_prompt_logprob(struct engine *e, struct task *t)
-{
-    struct request *r = t->run->request;
-    const int k = r->params.n_prompt_logprobs, at = t->pos + 1;
-    struct top_logprob *tops = r->prompt_tops ? r->prompt_tops + (size_t)at * (size_t)k : NULL;
-    bool ok = sampling_logprobs(t->logits, e->info.spec.n_vocab, r->prompt[at], k,
-                                &r->prompt_logprobs[at], tops);
-    t->result = ok ? SAMPLING_OK : SAMPLING_BAD_NUMBERS;
-}
-
-static void do_draw(struct engine *e, struct task *t, struct sampling_scratch *scratch)
-{
-    struct choice_run *c = t->choice;
-    const struct sampling_params *p = &t->run->request->params;
-    struct choice *out = &t->run->request->choices[c->index];
-    const struct sampling_input in = {
-        .logits = t->logits,
-        .n_vocab = e->info.spec.n_vocab,
-        .params = p,
-        .counts = choice_counts(c, e->info.spec.n_vocab),
-        .eos = e->info.spec.eos,
-        .n_eos = e->info.spec.n_eos,
-        .n_generated = c->n_generated,
-        .choice = c->index,
-        .position = t->pos + 1,
-    };
-    t->result = sampling_draw(&in, scratch, &t->token);
-    if (t->result != SAMPLING_OK || p->n_logprobs < 0)
-        return;
-    /* The entries behind n_tokens are not published yet: any lane may write its own. */
-    size_t n = (size_t)c->n_generated, k = (size_t)p->n_logprobs;
-    sampling_logprobs(t->logits, in.n_vocab, t->token, p->n_logprobs, &out->logprobs[n],
-                      out->tops ? out->tops + n * k : NULL);
-}
-
-/* host_for's function: lanes claim tasks as they come free; a task's result does not depend on
- * the lane. */
-static void do_tasks(void *arg, int lane)
-{
-    struct engine *e = arg;
-    for (;;) {
-        int i = atomic_fetch_add(&e->next_task, 1);
-        if (i >= e->n_tasks)
-            return;
-        struct task *t = &e->tasks[i];
-        if (t->choice)
-            do_draw(e, t, e->scratch[lane]);
-        else
-            do_prompt_logprob(e, t);
-    }
-}
-
-static bool ends_on(const struct engine *e, const struct choice_run *c, int32_t token)
-{
-    const struct sampling_params *p = &c->run->request->params;
-    if (c->n_generated < p->min_tokens)
-        return false;
-    for (int i = 0; i < e->info.spec.n_eos && !p->ignore_eos; i++)
-        if (token == e->info.spec.eos[i])
-            return true;
-    for (int i = 0; i < p->n_stop_ids; i++)
-        if (token == p->stop_ids[i])
-            return true;
-    return false;
-}
-
-static void append_token(struct engine *e, struct choice_run *c, int32_t token)
-{
-    struct request *r = c->run->request;
-    struct sequence *s = c->seq;
-    s->tokens[s->n_tokens++] = token;
-    r->choices[c->index].tokens[c->n_generated++] = token;
-    if (c->counts_own_tokens)
-        sampling_count(c->counts, token);
-    if (r->t_first_token == 0)
-        r->t_first_token = engine_now();
-    e->counted.generated_tokens++;
-    note_news(e, c->run);
-    if (ends_on(e, c, token)) {
-        r->choices[c->index].stop_id = token;
-        finish_choice(e, c, FINISH_STOP);
-    } else if (s->n_tokens == s->max_tokens) {
-        finish_choice(e, c, FINISH_LENGTH);
-    }
-}
-
-static void fail_task(struct engine *e, const struct task *t)
-{
-    struct err why;
-    if (t->result == SAMPLING_BAD_NUMBERS) {
-        err_set(&why, ERR_DEVICE, "numerical_error");
-        e->counted.corrupted_requests += t->run->n_open > 0;
-        t->run->has_bad_numbers = true;
-    } else {
-        err_set(&why, ERR_INVALID, "logit_bias and stop tokens leave no token to draw");
-    }
-    fail_run(e, t->run, &why);
-}
-
-static void apply_task(struct engine *e, const struct task *t)
-{
-    if (t->run->n_open == 0)
-        return; /* failed by an earlier task of this step */
-    if (t->result != SAMPLING_OK)
-        fail_task(e, t);
-    else if (t->choice)
-        append_token(e, t->choice, t->token);
-    else
-        t->run->n_prompt_logprobs_done = t->pos + 1;
-}
-
-static void run_tasks(struct engine *e)
-{
-    if (e->n_tasks == 0)
-        return;
-    atomic_store(&e->next_task, 0);
-    int lanes = e->n_tasks < e->n_lanes ? e->n_tasks : e->n_lanes;
-    e->backend->ops->host_for(e->backend, do_tasks, e, lanes);
-    for (int i = 0; i < e->n_tasks; i++)
-        apply_task(e, &e->tasks[i]);
-    e->n_tasks = 0;
-}
-
-static void add_task(struct engine *e, struct request_run *run, struct choice_run *c,
-                     const float *logits, int pos)
-{
-    if (e->n_tasks == e->max_logits)
-        run_tasks(e);
-    e->tasks[e->n_tasks++] = (struct task){.run = run, .choice = c, .logits = logits, .pos = pos};
-}
-
-/* The leader has the logits of the prompt's last token: every choice draws its first token
- * from that row. */
-static void begin_choices(struct engine *e, struct request_run *run, const float *logits, int pos)
-{
-    run->prompt_done = true;
-    e->counted.prompt_tokens += (uint64_t)run->request->n_prompt;
-    run->choices[0].seq->skip_cache_reads = false;
-    if (run->request->params.max_tokens == 0) {
-        finish_run(e, run, FINISH_LENGTH);
-        return;
-    }
-    request_run_count_prompt(run, e->info.spec.n_vocab);
-    for (int i = 0; i < run->n_choices; i++) {
-        if (atomic_load(&run->request->choices[i].stop_asked))
-            finish_choice(e, &run->choices[i], FINISH_STOP);
-        else
-            add_task(e, run, &run->choices[i], logits, pos);
-    }
-}
-
-/* The pass's logits: rows [first, first + n) of e->rows. */
-static void take_logits(struct engine *e, int first, int n)
-{
-    for (int i = 0; i < n; i++) {
-        const struct logit_row *r = &e->rows[first + i];
-        struct choice_run *c = r->seq->owner;
-        const float *logits = model_logits(e->model, i);
-        if (r->pos + 1 < r->seq->n_prompt)
-            add_task(e, c->run, NULL, logits, r->pos);
-        else if (!c->run->prompt_done)
-            begin_choices(e, c->run, logits, r->pos);
-        else
-            add_task(e, c->run, c, logits, r->pos);
-    }
-    run_tasks(e);
-}
-
 /* --- a step --- */
 
 /* One pass is the whole forward; prompts whose every logit row is wanted may need more passes
@@ -349,30 +150,33 @@ static bool run_passes(struct engine *e, const struct step_plan *plan, struct er
     int first = 0;
     do {
         int n = e->n_rows - first < e->max_logits ? e->n_rows - first : e->max_logits;
-        fill_inputs(e, plan, first, n);
+        engine_fill_inputs(e, plan, first, n);
         if (first == 0)
             model_forward(e->model);
         else
             model_forward_logits(e->model);
         if (!e->backend->ops->submit(e->backend, why))
             return false;
-        take_logits(e, first, n);
+        engine_take_logits(e, first, n);
         first += n;
     } while (first < e->n_rows);
     return true;
 }
 
-/* The prompt's pages are computed and committed: the other choices go on from there. */
+void engine_start_follower(struct engine *e, struct choice_run *c)
+{
+    c->started = true;
+    choice_take_prompt(c);
+    scheduler_fork(e->scheduler, c->run->choices[0].seq, c->seq);
+}
+
 static void start_followers(struct engine *e)
 {
     for (struct request_run *run = e->news; run; run = run->next_news) {
         for (int i = 1; run->prompt_done && i < run->n_choices; i++) {
             struct choice_run *c = &run->choices[i];
-            if (c->started || c->finish != FINISH_NONE)
-                continue;
-            c->started = true;
-            choice_take_prompt(c);
-            scheduler_fork(e->scheduler, run->choices[0].seq, c->seq);
+            if (!c->started && c->finish == FINISH_NONE)
+                engine_start_follower(e, c);
         }
     }
 }
@@ -383,31 +187,48 @@ static void die(struct engine *e, const struct err *why)
     err_prefix(&e->device_error, "the device failed");
     log_error("%s; nothing runs any more", e->device_error.msg);
     atomic_store(&e->dead, true);
+    e->n_started = 0;
     for (struct list_node *n = list_first(&e->live); n; n = list_next(&e->live, n))
-        fail_run(e, list_entry(n, struct request_run, link), &e->device_error);
+        engine_fail_run(e, list_entry(n, struct request_run, link), &e->device_error);
+}
+
+/* Runs the plan, and draws by the helpers. */
+static bool run_now(struct engine *e, const struct step_plan *plan, struct err *why)
+{
+    const uint64_t n_tokens = (uint64_t)plan->n_tokens;
+    const struct step_work work = plan->work;
+    const double begin = engine_now();
+    if (!run_passes(e, plan, why))
+        return false;
+    scheduler_commit(e->scheduler);
+    e->finished = engine_now();
+    if (e->n_rows <= e->max_logits) /* prompts' logits take passes of their own */
+        step_cost_learn(&e->cost, &work, e->finished - begin);
+    start_followers(e);
+    e->counted.steps++;
+    e->counted.computed_tokens += n_tokens;
+    return true;
+}
+
+/* What the device can draw is started, and then the step before it finishes; anything else waits
+ * until nothing else runs. */
+static bool run_plan(struct engine *e, const struct step_plan *plan, struct err *why)
+{
+    prepare_pages(e, plan);
+    list_logit_rows(e, plan);
+    if (engine_can_start(e))
+        return engine_start(e, plan, why) && engine_finish_until(e, MAX_STARTED - 1, why);
+    return engine_finish_until(e, 0, why) && run_now(e, plan, why);
 }
 
 static bool run_step(struct engine *e)
 {
     const struct step_plan *plan = scheduler_step(e->scheduler);
     struct err why;
-    if (plan->n == 0)
+    if (plan->n == 0 && e->n_started == 0)
         return false;
-    const uint64_t n_tokens = (uint64_t)plan->n_tokens;
-    const struct step_work work = plan->work;
-    const double begin = engine_now();
-    prepare_pages(e, plan);
-    list_logit_rows(e, plan);
-    if (!run_passes(e, plan, &why)) {
+    if (!(plan->n > 0 ? run_plan(e, plan, &why) : engine_finish_until(e, 0, &why)))
         die(e, &why);
-        return true;
-    }
-    scheduler_commit(e->scheduler);
-    if (e->n_rows <= e->max_logits) /* prompts' logits take passes of their own */
-        step_cost_learn(&e->cost, &work, engine_now() - begin);
-    start_followers(e);
-    e->counted.steps++;
-    e->counted.computed_tokens += n_tokens;
     return true;
 }
 
@@ -478,9 +299,12 @@ bool engine_iterate(struct engine *e)
 
 void engine_end_all(struct engine *e)
 {
+    struct err why;
     take_mail(e);
+    if (!engine_finish_until(e, 0, &why))
+        die(e, &why);
     for (struct list_node *n = list_first(&e->live); n; n = list_next(&e->live, n))
-        finish_run(e, list_entry(n, struct request_run, link), FINISH_CANCELLED);
+        engine_finish_run(e, list_entry(n, struct request_run, link), FINISH_CANCELLED);
     release_finished(e);
     publish(e);
 }

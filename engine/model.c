@@ -147,6 +147,11 @@ void model_forward_logits(struct model *m)
         b->ops->soft_cap(b, m->logits, m->spec.logit_soft_cap);
 }
 
+void model_sample(struct model *m, const struct draw *draws, int n)
+{
+    m->backend->ops->sample(m->backend, m->logits, draws, n);
+}
+
 const float *model_logits(const struct model *m, int i)
 {
     return m->backend->ops->read(m->backend, m->logits, i);

@@ -31,6 +31,8 @@ void model_forward(struct model *);
  * submitted model_forward left. For steps that want more logits than max_logits: submit the
  * same rows again with the next logit_rows. */
 void model_forward_logits(struct model *);
+/* Records draws from the logits, behind model_forward. */
+void model_sample(struct model *, const struct draw *, int n);
 /* After submit: logits [n_vocab] of the i-th row of logit_rows, valid until the next step. */
 const float *model_logits(const struct model *, int i);
 

@@ -115,6 +115,7 @@ static bool choice_run_init(struct choice_run *c, struct request *r, int max_len
     s->target_itl = r->target_itl;
     s->key = (struct prefix_key){.adapter = -1, .salt = r->cache_salt};
     s->owner = c;
+    c->slot = -1;
     return true;
 }
 

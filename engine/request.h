@@ -18,8 +18,10 @@ struct choice_run {
     uint16_t *counts; /* [n_vocab] for penalties, or NULL; filled by the second draw, the first
                          has the prompt's */
     bool counts_own_tokens;
+    int slot;        /* of the device's counts, -1: none */
+    int n_counted;   /* generated tokens, pending ones too, that the slot has counted */
     bool started;    /* given to the scheduler */
-    int n_generated; /* tokens; the sequence has the prompt's too */
+    int n_generated; /* tokens that are known; the sequence has the prompt's too */
     enum finish_reason finish;
 };
 

@@ -295,7 +295,8 @@ static const int32_t *page_tokens(const struct scheduler *s, const struct sequen
 /* A page that ends with the last known token is computed all the same, for the logits. */
 static bool can_adopt(const struct scheduler *s, const struct sequence *seq, int k)
 {
-    return reads_cache(s, seq) && (k + 1) * s->cfg.block_size < seq->n_tokens;
+    const int end = (k + 1) * s->cfg.block_size;
+    return reads_cache(s, seq) && end < seq->n_tokens && end <= sequence_n_known(seq);
 }
 
 /* Takes the page over from the cache that follows those entered, instead of a page of the
@@ -371,8 +372,15 @@ static bool next_page_is_claimed(const struct scheduler *s, const struct sequenc
 static void claim_next_page(struct scheduler *s, const struct sequence *seq)
 {
     int k = seq->n_entered;
-    if (s->cfg.prefix_caching && (k + 1) * s->cfg.block_size <= seq->n_tokens)
+    if (s->cfg.prefix_caching && (k + 1) * s->cfg.block_size <= sequence_n_known(seq))
         page_claims_add(s->claims, seq->node, seq->key, page_tokens(s, seq, k));
+}
+
+/* Tokens that are computed and known */
+static int n_enterable(const struct sequence *seq)
+{
+    const int known = sequence_n_known(seq);
+    return seq->n_computed < known ? seq->n_computed : known;
 }
 
 /* Enters what is full by now. Where somebody else has entered an equal page, the sequence
@@ -380,7 +388,7 @@ static void claim_next_page(struct scheduler *s, const struct sequence *seq)
  * as the cache wishes. */
 static void enter_pages(struct scheduler *s, struct sequence *seq)
 {
-    while (s->cfg.prefix_caching && (seq->n_entered + 1) * s->cfg.block_size <= seq->n_computed) {
+    while (s->cfg.prefix_caching && (seq->n_entered + 1) * s->cfg.block_size <= n_enterable(seq)) {
         int k = seq->n_entered++;
         int32_t own = seq->pages[k];
         seq->node = prefix_cache_insert(s->cache, seq->node, seq->key, page_tokens(s, seq, k), own);
@@ -393,14 +401,22 @@ static void enter_pages(struct scheduler *s, struct sequence *seq)
 
 /* --- a step --- */
 
+/* Its last token is on its way, and nothing comes after that. */
+static bool is_held(const struct sequence *seq)
+{
+    return seq->n_pending > 0 && seq->n_tokens == seq->max_tokens;
+}
+
+/* Tokens to compute */
 static int gap_of(const struct sequence *seq)
 {
-    return seq->n_tokens - seq->n_computed;
+    return is_held(seq) ? 0 : seq->n_tokens - seq->n_computed;
 }
 
 static void plan_row(struct scheduler *s, struct sequence *seq, int n)
 {
     int start = seq->n_computed;
+    CHECK(seq->n_pending <= 1);
     seq->row = s->n_rows++;
     s->rows[seq->row] = (struct scheduled){seq, start, n, start + n == seq->n_tokens};
     account(s, &s->rows[seq->row], 1);
@@ -503,7 +519,7 @@ static void admit_waiting(struct scheduler *s)
 {
     while (!s->preempted && !s->limited && s->budget > 0 && s->n_running < s->cfg.max_seqs) {
         struct sequence *seq = seq_of(list_first(&s->waiting));
-        if (!seq || !has_room(s, seq))
+        if (!seq || is_held(seq) || !has_room(s, seq))
             return;
         admit(s, seq);
     }
@@ -572,6 +588,7 @@ void scheduler_fork(struct scheduler *s, struct sequence *parent, struct sequenc
 {
     CHECK(parent->row < 0 && prefix_key_equal(parent->key, child->key));
     CHECK(parent->n_computed <= child->n_tokens);
+    CHECK(parent->n_computed <= sequence_n_known(parent));
     if (parent->state != SEQ_RUNNING || s->n_running == s->cfg.max_seqs) {
         scheduler_add(s, child);
         return;
@@ -588,6 +605,15 @@ void scheduler_fork(struct scheduler *s, struct sequence *parent, struct sequenc
         page_pool_ref(s->pool, child->pages[k]);
     }
     start_running(s, child);
+}
+
+void scheduler_settle(struct scheduler *s, struct sequence *seq, int32_t token)
+{
+    CHECK(seq->n_pending > 0);
+    seq->tokens[sequence_n_known(seq)] = token;
+    seq->n_pending--;
+    if (seq->state == SEQ_RUNNING)
+        enter_pages(s, seq);
 }
 
 void scheduler_finish(struct scheduler *s, struct sequence *seq)
@@ -656,7 +682,7 @@ static void check_running(const struct scheduler *s, const struct sequence *seq)
     CHECK(seq->n_pages >= pages_for(s, seq->n_computed) && seq->n_pages <= seq->max_pages);
     CHECK(seq->row < 0 || s->rows[seq->row].seq == seq);
     if (s->cfg.prefix_caching && seq->row < 0)
-        CHECK(seq->n_entered == seq->n_computed / s->cfg.block_size);
+        CHECK(seq->n_entered == n_enterable(seq) / s->cfg.block_size);
     for (int k = 0; k < seq->n_pages; k++) {
         s->counts[seq->pages[k]]++;
         CHECK(page_pool_is_known(s->pool, seq->pages[k]) == (k < seq->n_entered));

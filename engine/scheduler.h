@@ -12,10 +12,19 @@
  * advances n_computed and enters full pages into the prefix cache.
  *
  * Pages of a finished sequence are reusable at once, so from scheduler_step until the device
- * has run its plan nothing may be finished. Between the run and scheduler_commit
+ * has been given its plan nothing may be finished. Between that and scheduler_commit
  * scheduler_finish may be called for any sequence (cancelled, ended): its row's `seq` becomes
  * NULL, and commit skips it. Tokens are appended by the caller, at most to max_tokens, any
- * time except while the plan runs.
+ * time except while inputs are made of the plan.
+ *
+ * Steps may run ahead: the caller gives a plan to the device, appends the tokens that it will draw
+ * as pending ones, commits, and plans the next step while the device works. "Computed" then means:
+ * will be when whatever is given to the device now runs, since the device keeps the order. So a
+ * page that goes to another sequence, or into the cache, is read and written in time. A page is
+ * entered into the cache when its tokens are known: at commit, or when scheduler_settle tells the
+ * last of them. When a step is planned a sequence has one pending token at most. One whose last
+ * possible token is pending (n_tokens = max_tokens) is held: never planned, as nobody wants what
+ * comes after it.
  *
  * Admission looks the prompt up in the prefix cache (at most n_tokens − 1 tokens, since the
  * last one must produce logits) and asks for the pages of its chunk only, leaving one page for
@@ -85,12 +94,15 @@ void scheduler_free(struct scheduler *);
  * than the pool has (the caller refuses others up front). */
 void scheduler_add(struct scheduler *, struct sequence *);
 /* A running `parent` whose prompt is computed gets a twin that shares all its pages: `child`
- * (SEQ_NEW, same key, same tokens up to parent's n_computed, possibly its own next token) runs
+ * (SEQ_NEW, same key, same tokens up to parent's n_computed, all of them known, possibly its own
+ * next token) runs
  * from parent's n_computed on; the first write to the shared, partly filled page copies it.
  * When no place is left among max_seqs, or the parent does not run any more, the child is
  * queued instead and finds the pages through the cache. Only between a commit and the next
  * step, and before the parent is finished. */
 void scheduler_fork(struct scheduler *, struct sequence *parent, struct sequence *child);
+/* The value of the sequence's first pending token. Any time. */
+void scheduler_settle(struct scheduler *, struct sequence *, int32_t token);
 /* Takes the sequence out in any state and releases its pages, tail first. Idempotent. */
 void scheduler_finish(struct scheduler *, struct sequence *);
 /* Takes what a sequence computed out of the prefix cache, for one whose numbers went bad: its

@@ -34,6 +34,13 @@ void sequence_free(struct sequence *seq)
     free(seq);
 }
 
+void sequence_append_pending(struct sequence *seq, int draw)
+{
+    CHECK(seq->n_tokens < seq->max_tokens && draw >= 0);
+    seq->tokens[seq->n_tokens++] = -1 - draw;
+    seq->n_pending++;
+}
+
 void sequence_set_state(struct sequence *seq, enum seq_state to)
 {
     static const bool legal[4][4] = {

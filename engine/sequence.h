@@ -2,7 +2,10 @@
  *
  * There is no prefill state and no decode state: a sequence has n_tokens known and
  * n_computed of them in the KV cache, and a step computes some of the gap. A row's logits
- * are wanted when the step computes the last known token.
+ * are wanted when the step computes the last token.
+ * Where steps run ahead of their results, the last tokens of a sequence are *pending*: drawn by a
+ * step that has not finished, so that only the device knows them. They are counted and computed
+ * like others, but nothing is looked up or cached by them.
  * Owned by the engine thread. Made by sequence_new when a request arrives (its arrays are as
  * large as the request can become, so that later steps allocate nothing), freed by
  * sequence_free when the request has ended. */
@@ -30,7 +33,8 @@ struct sequence {
 
     int32_t *tokens; /* [max_tokens] prompt, then what was sampled */
     int n_prompt;
-    int n_tokens;   /* known */
+    int n_tokens;
+    int n_pending;  /* the last of these: their values are -1 - (the number of their draw) */
     int max_tokens; /* never grows beyond */
     int n_computed; /* of them in the KV cache */
     int n_cached;   /* prompt tokens that it did not compute itself but found in the prefix cache,
@@ -55,6 +59,13 @@ struct sequence {
  * arrival, key. NULL: out of memory. */
 struct sequence *sequence_new(int max_tokens, int block_size);
 void sequence_free(struct sequence *); /* NULL is fine; must hold no pages */
+/* Tokens whose values are there */
+static inline int sequence_n_known(const struct sequence *s)
+{
+    return s->n_tokens - s->n_pending;
+}
+/* The next token will be what draw `draw` of the step gives. */
+void sequence_append_pending(struct sequence *, int draw);
 void sequence_set_state(struct sequence *, enum seq_state);
 
 #endif

@@ -17,12 +17,18 @@
  *
  * Errors: open, weight_load, activation_new and kv_open can fail and say why. The recording
  * functions cannot fail; misuse (a wrong width, an unknown buffer) is a programming error and
- * asserts. submit fails only when the device does. */
+ * asserts. submit fails only when the device does.
+ *
+ * Steps ahead: a backend that can draw tokens itself lets the next step be started before the
+ * last one's results are there; its rows name tokens that nobody has seen yet. The device does
+ * steps and page_copy in the order in which they were asked for, so the pages of a sequence that
+ * ends may go to another one at once, though a row of it is still to be computed. */
 #ifndef TOKEND_BACKEND_H
 #define TOKEND_BACKEND_H
 
 #include "dtype.h"
 #include "err.h"
+#include "sampling_math.h"
 
 struct backend;    /* a device that was opened */
 struct weight;     /* a matrix or vector in the backend's own layout */
@@ -63,7 +69,8 @@ struct step_seq {
  * between step_begin and submit. */
 struct step_inputs {
     int n_rows, n_seqs, n_logits;
-    int32_t *ids;          /* [max_rows] token ids */
+    int32_t *ids;          /* [max_rows] token ids; -1 - k: the one that draw k of the step that was
+                              started before gives (0 if it fails) */
     int32_t *positions;    /* [max_rows] */
     int32_t *kv_slots;     /* [max_rows] page * block_size + offset, where K and V of the row go */
     int32_t *adapters;     /* [max_rows] adapter index of the row, -1 = none */
@@ -167,6 +174,43 @@ struct moe_layer {
     const struct weight *gate_bias, *up_bias, *down_bias;
 };
 
+/* What is drawn from a row of logits; several may read one row. The order of things is
+ * engine/sampling.h's, the arithmetic sampling_math.h's: the tokens are those of the engine's
+ * sampler. What it points to is read until `start` returns. */
+enum { DRAW_MAX_BIAS = 512, DRAW_MAX_BANNED = 96 };
+struct draw {
+    int logit;         /* of this step's logit_rows */
+    int n_logprobs;    /* -1: none; 0: the token's own; k: and the k best; of the model's logits */
+    float temperature; /* 0: the best (ties: lowest id) */
+    int top_k;         /* 0: off */
+    float top_p;       /* 1: off */
+    float min_p;       /* 0: off */
+    float presence_penalty, frequency_penalty, repetition_penalty; /* read if there are counts */
+    uint64_t seed;
+    int choice, position;          /* for the random numbers */
+    const struct logit_bias *bias; /* [n_bias], ascending ids; at most DRAW_MAX_BIAS */
+    int n_bias;
+    struct {
+        const int32_t *ids;        /* [n] */
+        int n;                     /* of both lists together at most DRAW_MAX_BANNED */
+    } banned[2];                   /* never these */
+    int counts;                    /* slot of the counts for penalties, which the token is added to
+                                      (no other draw's of this step); -1: none */
+    const uint16_t *counts_before; /* [n_vocab] is put into the slot first; NULL: it goes on with
+                                      what it has */
+};
+struct drawn {
+    int32_t id;
+    enum sampling_result result; /* unless it is OK the rest means nothing */
+    float logprob;
+    const struct top_logprob *tops; /* [n_logprobs] in order; id -1: the vocabulary has no more */
+};
+struct sampler_config {
+    int n_vocab;
+    int max_draws;     /* of a step */
+    int n_count_slots; /* for counts */
+};
+
 struct backend_memory {
     uint64_t total; /* bytes that may be taken: of a GPU its share of the memory, less what others
                        have there; CPU: of the machine or the control group */
@@ -213,6 +257,9 @@ struct backend_ops {
     void (*page_copy)(struct backend *, int src_page, int dst_page);
     /* Fills a page with a byte (tests: 0xFF makes NaN of every float type). */
     void (*page_fill)(struct backend *, int page, uint8_t byte);
+    /* Memory for draws on the device. NULL: this backend draws nothing; then so are `sample`,
+     * `start` and `finish`. */
+    bool (*sampler_open)(struct backend *, const struct sampler_config *, struct err *e);
 
     /* --- a step --- */
     struct step_inputs *(*step_begin)(struct backend *); /* empties the plan */
@@ -263,8 +310,18 @@ struct backend_ops {
                 const struct activation *x, const struct activation *router_logits,
                 struct activation *out);
 
-    /* Runs the plan to its end. */
+    /* Draws from rows of the plain `logit_rows` buffer; the last operation of a step, which is then
+     * started, not submitted. */
+    void (*sample)(struct backend *, const struct activation *logits, const struct draw *, int n);
+
+    /* Runs the plan to its end. Nothing that was started may be unfinished. */
     bool (*submit)(struct backend *, struct err *e);
+    /* Lets the plan run and returns; the next step's inputs may be filled meanwhile. At most one
+     * other step may be started and unfinished. No logits can be read. */
+    bool (*start)(struct backend *, struct err *e);
+    /* Waits for the oldest step that was started: out[k] of its draws, valid until the next finish.
+     * What such a step failed with is told here, or by any later call. */
+    bool (*finish)(struct backend *, const struct drawn **out, struct err *e);
     /* Host address of a float32 activation's row after submit, valid until the next step_begin. */
     const float *(*read)(struct backend *, const struct activation *, int row);
 

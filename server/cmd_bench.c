@@ -364,6 +364,7 @@ static struct engine_config config_of(const struct bench_options *o, int threads
         .pin_threads = o->pin_threads,
         .batch_invariant = o->batch_invariant,
         .prefix_caching = true,
+        .async_scheduling = true,
     };
 }
 

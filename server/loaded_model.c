@@ -207,6 +207,7 @@ bool loaded_model_open(struct loaded_model *m, const struct settings *s, void (*
         .kv_cache_memory = (uint64_t)s->kv_cache_memory,
         .prefix_cache_memory = (uint64_t)s->prefix_cache_memory,
         .prefix_caching = s->enable_prefix_caching,
+        .async_scheduling = s->async_scheduling,
         .repack_cache = s->repack_cache,
         .gpu_memory_share = s->gpu_memory_utilization,
         .enforce_eager = s->enforce_eager,

@@ -265,19 +265,20 @@ static inline void rig_open_copy(struct rig *r, const unsigned char *bytes, size
     rig_open_bytes(r, copy, n, c);
 }
 
-/* Alone and uncached first; then every kind of crowd must answer the same. */
+/* Alone, uncached and each step for itself first; then every kind of crowd must answer the same. */
 static inline void rig_check_invariance_of(const unsigned char *bytes, size_t n,
                                            struct engine_config base)
 {
     struct rig r;
     struct rig_set alone, crowd;
-    base.max_model_len = RIG_LONGEST + 10;
-    base.prefix_caching = false;
-    rig_open_copy(&r, bytes, n, &base);
+    struct engine_config plain = base;
+    plain.max_model_len = RIG_LONGEST + 10;
+    plain.prefix_caching = plain.async_scheduling = false;
+    rig_open_copy(&r, bytes, n, &plain);
     const uint64_t token_bytes = engine_get_info(r.e)->kv_bytes_per_token;
     rig_run_set(&r, &alone, false);
     rig_close(&r);
-    const int least = (base.max_model_len + base.block_size - 1) / base.block_size;
+    const int least = (plain.max_model_len + base.block_size - 1) / base.block_size;
     const struct {
         int pages, seqs, budget, threads;
         bool caching;
@@ -287,6 +288,7 @@ static inline void rig_check_invariance_of(const unsigned char *bytes, size_t n,
     };
     for (size_t i = 0; i < sizeof crowds / sizeof *crowds; i++) {
         struct engine_config c = base;
+        c.max_model_len = plain.max_model_len;
         c.kv_cache_memory = (uint64_t)crowds[i].pages * (uint64_t)base.block_size * token_bytes;
         c.max_num_seqs = crowds[i].seqs;
         c.max_num_batched_tokens = crowds[i].budget;

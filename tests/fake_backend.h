@@ -3,11 +3,15 @@
  * A KV slot holds the token id that was written there, and the logits of a row are a hash of
  * all ids that it sees through its page table. So one wrong page, slot, copy or order changes
  * the tokens that follow, and equal tokens mean that the engine's bookkeeping was right. A slot
- * that was filled by page_fill and then read makes NaN, as a stale page would. */
+ * that was filled by page_fill and then read makes NaN, as a stale page would.
+ *
+ * A step that was started does nothing until it is finished, nor does what was asked for behind it:
+ * whatever the engine reads too early, or relies on too early, is not there. */
 #ifndef TOKEND_FAKE_BACKEND_H
 #define TOKEND_FAKE_BACKEND_H
 
 #include "backend.h"
+#include "sampling.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -32,13 +36,34 @@ struct fake_controls {
     _Atomic int fail;      /* submit fails */
     _Atomic int nan_token; /* rows that see this id have NaN logits; -1: none */
     _Atomic int delay_us;  /* of each submit */
-    _Atomic int submits;
+    _Atomic int submits;   /* started steps that have finished, too */
+    _Atomic int ahead;     /* steps that were started while another was unfinished */
     _Atomic int most_rows; /* of one step */
     _Atomic int most_logits;
     _Atomic int misuse; /* steps that broke backend.h's rules */
 };
 static struct fake_controls fake;
 enum { FAKE_KV_EXTRA = 1000 }; /* bytes, as if taken with the pool */
+
+/* What a step's inputs and draws were when it was started; all that they point to is a copy. */
+struct fake_draw {
+    struct draw draw;
+    struct logit_bias bias[DRAW_MAX_BIAS];
+    int32_t banned[DRAW_MAX_BANNED];
+    uint16_t *before; /* [n_vocab] */
+};
+struct fake_step {
+    struct step_inputs in;
+    struct fake_draw *draws; /* [max_draws] */
+    int n_draws;
+};
+
+/* The stream: what waits behind a started step, in order */
+enum { FAKE_QUEUE = 8192, FAKE_STEPS = 2 };
+struct fake_op {
+    enum { FAKE_COPY, FAKE_FILL, FAKE_STEP } what;
+    int a, b;
+};
 
 struct fake_backend {
     struct backend base;
@@ -47,6 +72,19 @@ struct fake_backend {
     int32_t *slots; /* [n_pages * block_size] */
     struct step_inputs in;
     struct activation *logits;
+
+    struct sampler_config sampler;
+    struct sampling_scratch *scratch;
+    uint16_t *counts;      /* [n_count_slots][n_vocab] */
+    struct fake_step step; /* recorded: its draws only */
+    struct fake_step started[FAKE_STEPS];
+    int n_started, next_started;
+    struct fake_op queue[FAKE_QUEUE];
+    int n_queue;
+    int32_t *ids; /* [max_draws] of the last step that ran */
+    struct drawn *out;
+    struct top_logprob *tops;
+
     void *owned[4096];
     int n_owned;
 };
@@ -63,9 +101,15 @@ static void *fake_own(struct fake_backend *f, void *p)
     return f->owned[f->n_owned++] = p;
 }
 
+static void *fake_array(struct fake_backend *f, size_t n, size_t size)
+{
+    return fake_own(f, calloc(n, size));
+}
+
 static void fake_close(struct backend *b)
 {
     struct fake_backend *f = fake_of(b);
+    sampling_scratch_free(f->scratch);
     for (int i = 0; i < f->n_owned; i++)
         free(f->owned[i]);
     free(f);
@@ -134,9 +178,22 @@ static bool fake_kv_open(struct backend *b, const struct kv_config *c, struct er
     return true;
 }
 
+/* True: it waits behind what was started. */
+static bool fake_waits(struct fake_backend *f, int what, int a, int b)
+{
+    if (f->n_started == 0)
+        return false;
+    if (f->n_queue == FAKE_QUEUE)
+        abort();
+    f->queue[f->n_queue++] = (struct fake_op){what, a, b};
+    return true;
+}
+
 static void fake_page_copy(struct backend *b, int src, int dst)
 {
     struct fake_backend *f = fake_of(b);
+    if (fake_waits(f, FAKE_COPY, src, dst))
+        return;
     size_t n = (size_t)f->kv.block_size;
     memcpy(f->slots + (size_t)dst * n, f->slots + (size_t)src * n, n * sizeof *f->slots);
 }
@@ -144,12 +201,15 @@ static void fake_page_copy(struct backend *b, int src, int dst)
 static void fake_page_fill(struct backend *b, int page, uint8_t byte)
 {
     struct fake_backend *f = fake_of(b);
+    if (fake_waits(f, FAKE_FILL, page, byte))
+        return;
     size_t n = (size_t)f->kv.block_size;
     memset(f->slots + (size_t)page * n, byte, n * sizeof *f->slots);
 }
 
 static struct step_inputs *fake_step_begin(struct backend *b)
 {
+    fake_of(b)->step.n_draws = 0;
     return &fake_of(b)->in;
 }
 
@@ -224,9 +284,9 @@ static void fake_note_most(_Atomic int *most, int n)
         atomic_store(most, n);
 }
 
-static bool fake_seq_is_sound(const struct fake_backend *f, int i, int row)
+static bool fake_seq_is_sound(const struct fake_backend *f, const struct step_inputs *in, int i,
+                              int row)
 {
-    const struct step_inputs *in = &f->in;
     const struct step_seq *s = &in->seqs[i];
     const int block = f->kv.block_size;
     const int32_t *pages = in->page_tables + (size_t)i * (size_t)f->config.max_pages;
@@ -240,12 +300,11 @@ static bool fake_seq_is_sound(const struct fake_backend *f, int i, int row)
     return ok;
 }
 
-static void fake_run(struct fake_backend *f)
+static void fake_run(struct fake_backend *f, const struct step_inputs *in)
 {
-    const struct step_inputs *in = &f->in;
     int row = 0, logit = 0;
     for (int i = 0; i < in->n_seqs; row += in->seqs[i++].n_rows)
-        if (!fake_seq_is_sound(f, i, row))
+        if (!fake_seq_is_sound(f, in, i, row))
             atomic_fetch_add(&fake.misuse, 1);
     if (row != in->n_rows || row > f->config.max_rows || in->n_logits > f->config.max_logits)
         atomic_fetch_add(&fake.misuse, 1);
@@ -276,9 +335,9 @@ static bool fake_may_pass(void)
     return true;
 }
 
-static bool fake_submit(struct backend *b, struct err *e)
+/* Waits as the test wishes; false: the device failed. */
+static bool fake_pass_gate(const struct step_inputs *in, struct err *e)
 {
-    struct fake_backend *f = fake_of(b);
     while (atomic_load(&fake.hold) && !fake_may_pass()) {
         atomic_store(&fake.held, true);
         fake_sleep_us(200);
@@ -289,9 +348,211 @@ static bool fake_submit(struct backend *b, struct err *e)
         return err_set(e, ERR_DEVICE, "the test pulled the plug");
     if (atomic_load(&fake.delay_us))
         fake_sleep_us(atomic_load(&fake.delay_us));
-    fake_note_most(&fake.most_rows, f->in.n_rows);
-    fake_note_most(&fake.most_logits, f->in.n_logits);
-    fake_run(f);
+    fake_note_most(&fake.most_rows, in->n_rows);
+    fake_note_most(&fake.most_logits, in->n_logits);
+    return true;
+}
+
+static bool fake_submit(struct backend *b, struct err *e)
+{
+    struct fake_backend *f = fake_of(b);
+    if (f->n_started > 0 || f->step.n_draws > 0)
+        atomic_fetch_add(&fake.misuse, 1);
+    if (!fake_pass_gate(&f->in, e))
+        return false;
+    fake_run(f, &f->in);
+    return true;
+}
+
+/* --- draws, and steps that are started --- */
+
+static void fake_take_inputs(struct fake_backend *f, struct step_inputs *in)
+{
+    const struct backend_config *c = &f->config;
+    const size_t rows = (size_t)c->max_rows, seqs = (size_t)c->max_seqs;
+    in->ids = fake_array(f, rows, sizeof(int32_t));
+    in->positions = fake_array(f, rows, sizeof(int32_t));
+    in->kv_slots = fake_array(f, rows, sizeof(int32_t));
+    in->adapters = fake_array(f, rows, sizeof(int32_t));
+    in->seqs = fake_array(f, seqs, sizeof(struct step_seq));
+    in->page_tables = fake_array(f, seqs * (size_t)c->max_pages, sizeof(int32_t));
+    in->logit_rows = fake_array(f, (size_t)c->max_logits, sizeof(int32_t));
+}
+
+static void fake_take_step(struct fake_backend *f, struct fake_step *s)
+{
+    const size_t n = (size_t)f->sampler.max_draws;
+    fake_take_inputs(f, &s->in);
+    s->draws = fake_array(f, n, sizeof *s->draws);
+    for (size_t i = 0; i < n; i++)
+        s->draws[i].before = fake_array(f, (size_t)f->sampler.n_vocab, sizeof(uint16_t));
+}
+
+static bool fake_sampler_open(struct backend *b, const struct sampler_config *c, struct err *e)
+{
+    struct fake_backend *f = fake_of(b);
+    const size_t n = (size_t)c->max_draws;
+    f->sampler = *c;
+    f->scratch = sampling_scratch_new(c->n_vocab);
+    f->counts = fake_array(f, (size_t)c->n_count_slots * (size_t)c->n_vocab, sizeof *f->counts);
+    f->ids = fake_array(f, n, sizeof *f->ids);
+    f->out = fake_array(f, n, sizeof *f->out);
+    f->tops = fake_array(f, n * SAMPLING_MAX_TOP_LOGPROBS, sizeof *f->tops);
+    fake_take_step(f, &f->step);
+    for (int i = 0; i < FAKE_STEPS; i++)
+        fake_take_step(f, &f->started[i]);
+    return true;
+}
+
+static void fake_copy_draw(const struct fake_backend *f, struct fake_draw *to,
+                           const struct draw *from)
+{
+    int n = 0;
+    to->draw = *from;
+    if (from->n_bias > 0)
+        memcpy(to->bias, from->bias, (size_t)from->n_bias * sizeof *to->bias);
+    for (int i = 0; i < 2; i++)
+        for (int j = 0; j < from->banned[i].n; j++)
+            to->banned[n++] = from->banned[i].ids[j];
+    if (from->counts_before)
+        memcpy(to->before, from->counts_before, (size_t)f->sampler.n_vocab * sizeof *to->before);
+    to->draw.n_bias = from->n_bias;
+    to->draw.banned[0].n = n;
+}
+
+static void fake_sample(struct backend *b, const struct activation *logits, const struct draw *d,
+                        int n)
+{
+    struct fake_backend *f = fake_of(b);
+    if (logits != f->logits || n > f->sampler.max_draws)
+        abort();
+    for (int i = 0; i < n; i++) {
+        if (d[i].logit < 0 || d[i].logit >= f->in.n_logits ||
+            d[i].counts >= f->sampler.n_count_slots)
+            atomic_fetch_add(&fake.misuse, 1);
+        fake_copy_draw(f, &f->step.draws[i], &d[i]);
+    }
+    f->step.n_draws = n;
+}
+
+static void fake_copy_inputs(const struct fake_backend *f, struct step_inputs *to)
+{
+    const struct step_inputs *in = &f->in;
+    const size_t rows = (size_t)in->n_rows * sizeof(int32_t), seqs = (size_t)in->n_seqs;
+    to->n_rows = in->n_rows;
+    to->n_seqs = in->n_seqs;
+    to->n_logits = in->n_logits;
+    memcpy(to->ids, in->ids, rows);
+    memcpy(to->positions, in->positions, rows);
+    memcpy(to->kv_slots, in->kv_slots, rows);
+    memcpy(to->adapters, in->adapters, rows);
+    memcpy(to->seqs, in->seqs, seqs * sizeof *in->seqs);
+    memcpy(to->page_tables, in->page_tables,
+           seqs * (size_t)f->config.max_pages * sizeof *in->page_tables);
+    memcpy(to->logit_rows, in->logit_rows, (size_t)in->n_logits * sizeof *in->logit_rows);
+}
+
+static bool fake_start(struct backend *b, struct err *e)
+{
+    struct fake_backend *f = fake_of(b);
+    struct fake_step *s = &f->started[f->next_started];
+    if (f->n_started == FAKE_STEPS)
+        abort();
+    fake_copy_inputs(f, &s->in);
+    struct fake_draw *draws = s->draws; /* the copies change places */
+    s->draws = f->step.draws;
+    f->step.draws = draws;
+    s->n_draws = f->step.n_draws;
+    if (f->n_started++ > 0)
+        atomic_fetch_add(&fake.ahead, 1);
+    fake_waits(f, FAKE_STEP, f->next_started, 0);
+    f->next_started = (f->next_started + 1) % FAKE_STEPS;
+    return true;
+}
+
+static void fake_draw_one(struct fake_backend *f, struct fake_draw *t, struct drawn *out)
+{
+    const struct draw *d = &t->draw;
+    const int n_vocab = f->sampler.n_vocab;
+    const float *logits = f->logits->rows + (size_t)d->logit * (size_t)n_vocab;
+    uint16_t *counts = d->counts < 0 ? NULL : f->counts + (size_t)d->counts * (size_t)n_vocab;
+    const struct sampling_params p = {
+        .temperature = d->temperature,
+        .top_k = d->top_k,
+        .top_p = d->top_p,
+        .min_p = d->min_p,
+        .presence_penalty = d->presence_penalty,
+        .frequency_penalty = d->frequency_penalty,
+        .repetition_penalty = d->repetition_penalty,
+        .seed = d->seed,
+        .min_tokens = 1,
+        .bias = t->bias,
+        .n_bias = d->n_bias,
+    };
+    if (d->counts_before)
+        memcpy(counts, t->before, (size_t)n_vocab * sizeof *counts);
+    const struct sampling_input in = {
+        .logits = logits,
+        .n_vocab = n_vocab,
+        .params = &p,
+        .counts = counts,
+        .eos = t->banned,
+        .n_eos = d->banned[0].n,
+        .n_generated = d->banned[0].n == 0,
+        .choice = d->choice,
+        .position = d->position,
+    };
+    *out =
+        (struct drawn){.id = -12345, .tops = f->tops + (out - f->out) * SAMPLING_MAX_TOP_LOGPROBS};
+    out->result = sampling_draw(&in, f->scratch, &out->id);
+    if (out->result != SAMPLING_OK)
+        return;
+    if (counts)
+        sampling_count(counts, out->id);
+    if (d->n_logprobs >= 0)
+        sampling_logprobs(logits, n_vocab, out->id, d->n_logprobs, &out->logprob,
+                          f->tops + (out - f->out) * SAMPLING_MAX_TOP_LOGPROBS);
+}
+
+static void fake_run_started(struct fake_backend *f, struct fake_step *s)
+{
+    for (int i = 0; i < s->in.n_rows; i++) {
+        int32_t *id = &s->in.ids[i];
+        if (*id < 0 && -1 - *id >= f->sampler.max_draws)
+            atomic_fetch_add(&fake.misuse, 1);
+        else if (*id < 0)
+            *id = f->ids[-1 - *id];
+    }
+    fake_run(f, &s->in);
+    for (int i = 0; i < s->n_draws; i++)
+        fake_draw_one(f, &s->draws[i], &f->out[i]);
+    for (int i = 0; i < f->sampler.max_draws; i++) /* what nobody drew is not a token */
+        f->ids[i] = i >= s->n_draws ? 1 << 20 : f->out[i].result == SAMPLING_OK ? f->out[i].id : 0;
+}
+
+/* Runs what waits up to the oldest step, and what is behind it up to the next. */
+static bool fake_finish(struct backend *b, const struct drawn **out, struct err *e)
+{
+    struct fake_backend *f = fake_of(b);
+    const int n = f->n_queue;
+    int i = 0;
+    if (f->n_started == 0 || f->queue[0].what != FAKE_STEP)
+        abort();
+    struct fake_step *s = &f->started[f->queue[0].a];
+    if (!fake_pass_gate(&s->in, e))
+        return false;
+    fake_run_started(f, s);
+    f->n_started = 0; /* what follows does not wait */
+    for (i = 1; i < n && f->queue[i].what != FAKE_STEP; i++) {
+        if (f->queue[i].what == FAKE_COPY)
+            fake_page_copy(b, f->queue[i].a, f->queue[i].b);
+        else
+            fake_page_fill(b, f->queue[i].a, (uint8_t)f->queue[i].b);
+    }
+    f->n_queue = n - i;
+    memmove(f->queue, f->queue + i, (size_t)f->n_queue * sizeof *f->queue);
+    f->n_started = f->n_queue > 0;
+    *out = f->out;
     return true;
 }
 
@@ -331,7 +592,11 @@ static const struct backend_ops fake_ops = {
     .soft_cap = fake_soft_cap,
     .gated_add = fake_gated_add,
     .moe = fake_moe,
+    .sampler_open = fake_sampler_open,
+    .sample = fake_sample,
     .submit = fake_submit,
+    .start = fake_start,
+    .finish = fake_finish,
     .read = fake_read,
     .host_for = fake_host_for,
 };
@@ -342,14 +607,7 @@ static struct backend *fake_open(const struct backend_config *c, struct err *e)
     f->base.ops = &fake_ops;
     f->base.n_helpers = c->threads ? c->threads : 1;
     f->config = *c;
-    size_t rows = (size_t)c->max_rows, seqs = (size_t)c->max_seqs;
-    f->in.ids = fake_own(f, calloc(rows, sizeof(int32_t)));
-    f->in.positions = fake_own(f, calloc(rows, sizeof(int32_t)));
-    f->in.kv_slots = fake_own(f, calloc(rows, sizeof(int32_t)));
-    f->in.adapters = fake_own(f, calloc(rows, sizeof(int32_t)));
-    f->in.seqs = fake_own(f, calloc(seqs, sizeof(struct step_seq)));
-    f->in.page_tables = fake_own(f, calloc(seqs * (size_t)c->max_pages, sizeof(int32_t)));
-    f->in.logit_rows = fake_own(f, calloc((size_t)c->max_logits, sizeof(int32_t)));
+    fake_take_inputs(f, &f->in);
     return &f->base;
 }
 

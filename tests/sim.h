@@ -70,7 +70,8 @@ static inline void sim_close(struct sim *m)
     free(m);
 }
 
-/* --- sequences: `owner` holds what each position's K and V should be, [max_tokens] --- */
+/* --- sequences: `owner` holds what each position's K and V should be, [max_tokens], and then the
+ * tokens, of pending ones too, [max_tokens] --- */
 
 static inline uint64_t sim_mix(uint64_t h, uint64_t x)
 {
@@ -78,21 +79,47 @@ static inline uint64_t sim_mix(uint64_t h, uint64_t x)
     return random_next(&state) | 1; /* odd: never the poison */
 }
 
-static inline void sim_append(struct sequence *seq, int32_t token)
+static inline void sim_note(struct sequence *seq, int i, int32_t token)
 {
     uint64_t *kv = seq->owner;
-    int i = seq->n_tokens++;
-    assert_true(i < seq->max_tokens);
-    seq->tokens[i] = token;
     uint64_t before = i ? kv[i - 1] : sim_mix((uint64_t)(seq->key.adapter + 1), seq->key.salt);
+    assert_true(i < seq->max_tokens);
     kv[i] = sim_mix(before, (uint64_t)token);
+    kv[seq->max_tokens + i] = (uint64_t)token;
+}
+
+static inline void sim_append(struct sequence *seq, int32_t token)
+{
+    assert_int_equal(seq->n_pending, 0);
+    sim_note(seq, seq->n_tokens, token);
+    seq->tokens[seq->n_tokens++] = token;
+}
+
+/* The device knows the token, the scheduler does not until sim_settle: what it sees is the same for
+ * all. */
+static inline void sim_append_pending(struct sequence *seq, int32_t token)
+{
+    sim_note(seq, seq->n_tokens, token);
+    sequence_append_pending(seq, 0);
+}
+
+static inline void sim_settle(struct sim *m, struct sequence *seq)
+{
+    const uint64_t *tokens = (const uint64_t *)seq->owner + seq->max_tokens;
+    scheduler_settle(m->sched, seq, (int32_t)tokens[sequence_n_known(seq)]);
+}
+
+/* Its last token is on its way, and nothing comes after that. */
+static inline bool sim_is_held(const struct sequence *seq)
+{
+    return seq->n_pending > 0 && seq->n_tokens == seq->max_tokens;
 }
 
 static inline struct sequence *sim_sequence(struct sim *m, int max_tokens)
 {
     struct sequence *seq = sequence_new(max_tokens, m->cfg.block_size);
     seq->arrival = m->n_arrivals++;
-    seq->owner = malloc((size_t)max_tokens * sizeof(uint64_t));
+    seq->owner = malloc(2 * (size_t)max_tokens * sizeof(uint64_t));
     return seq;
 }
 
@@ -195,6 +222,7 @@ static inline void sim_check_plan(struct sim *m, const struct step_plan *plan)
     for (int i = 0; i < plan->n; i++) {
         const struct scheduled *row = &plan->rows[i];
         assert_int_equal(row->seq->state, SEQ_RUNNING);
+        assert_false(sim_is_held(row->seq));
         assert_int_equal(row->seq->row, i);
         assert_int_equal(row->start, row->seq->n_computed);
         assert_true(row->n >= 1 && row->start + row->n <= row->seq->n_tokens);

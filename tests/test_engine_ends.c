@@ -256,15 +256,15 @@ static void closing_ends_requests_in_flight_as_cancelled(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(a_cancelled_request_frees_its_pages_within_a_step, setup),
-        cmocka_unit_test_setup(a_cancellation_may_overtake_its_request, setup),
-        cmocka_unit_test_setup(a_request_wakes_an_idle_engine_at_once, setup),
-        cmocka_unit_test_setup(cancelling_at_any_moment_ends_a_request_once, setup),
-        cmocka_unit_test_setup(stopping_one_choice_leaves_the_others_running, setup),
-        cmocka_unit_test_setup(bad_numbers_fail_their_request_alone_and_leave_the_cache, setup),
-        cmocka_unit_test_setup(any_other_failure_leaves_the_prompts_pages_in_the_cache, setup),
-        cmocka_unit_test_setup(a_dead_device_ends_everything_with_an_error, setup),
-        cmocka_unit_test_setup(closing_ends_requests_in_flight_as_cancelled, setup),
+        WITH_AND_WITHOUT_AHEAD(a_cancelled_request_frees_its_pages_within_a_step),
+        WITH_AND_WITHOUT_AHEAD(a_cancellation_may_overtake_its_request),
+        WITH_AND_WITHOUT_AHEAD(a_request_wakes_an_idle_engine_at_once),
+        WITH_AND_WITHOUT_AHEAD(cancelling_at_any_moment_ends_a_request_once),
+        WITH_AND_WITHOUT_AHEAD(stopping_one_choice_leaves_the_others_running),
+        WITH_AND_WITHOUT_AHEAD(bad_numbers_fail_their_request_alone_and_leave_the_cache),
+        WITH_AND_WITHOUT_AHEAD(any_other_failure_leaves_the_prompts_pages_in_the_cache),
+        WITH_AND_WITHOUT_AHEAD(a_dead_device_ends_everything_with_an_error),
+        WITH_AND_WITHOUT_AHEAD(closing_ends_requests_in_flight_as_cancelled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

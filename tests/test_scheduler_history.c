@@ -1,6 +1,7 @@
 /* Random histories of a scheduler on a simulated device (sim.h): arrivals with shared
  * prefixes, priorities, keys, cancellations in and between steps, forks, resets, over many
- * shapes of pool and budget. */
+ * shapes of pool and budget; half of them with steps that run ahead, whose tokens are known one
+ * step late. */
 #include "sim.h"
 
 enum { N_SEGMENTS = 100, N_OPERATIONS = 3000, MAX_LIVE = 24 };
@@ -11,6 +12,7 @@ struct history {
     struct sequence *live[MAX_LIVE];
     int n_live;
     int max_len; /* tokens that fit into the pool */
+    bool ahead;
 };
 
 static int below(struct history *h, int n)
@@ -51,10 +53,13 @@ static void fork_one(struct history *h)
     if (h->n_live == 0 || h->n_live == MAX_LIVE)
         return;
     struct sequence *parent = h->live[below(h, h->n_live)];
-    if (parent->n_computed < parent->n_prompt || parent->n_computed == parent->max_tokens)
+    if (parent->n_computed < parent->n_prompt || parent->n_computed == parent->max_tokens ||
+        parent->n_computed > sequence_n_known(parent))
         return;
     struct sequence *child = sim_fork(h->sim, parent);
-    if (below(h, 4))
+    if (h->ahead && below(h, 2))
+        sim_append_pending(child, below(h, SIM_VOCAB));
+    else if (below(h, 4))
         sim_append(child, below(h, SIM_VOCAB));
     h->live[h->n_live++] = child;
     scheduler_fork(h->sim->sched, parent, child);
@@ -69,7 +74,8 @@ static int note_sure_decodes(const struct history *h, const struct sequence **su
     for (int i = 0; i < h->n_live; i++) {
         const struct sequence *seq = h->live[i];
         int k = seq->n_computed / block;
-        if (seq->state == SEQ_RUNNING && seq->n_tokens - seq->n_computed == 1 && k < seq->n_pages &&
+        if (seq->state == SEQ_RUNNING && !sim_is_held(seq) &&
+            seq->n_tokens - seq->n_computed == 1 && k < seq->n_pages &&
             page_pool_refs(h->sim->pool, seq->pages[k]) == 1)
             sure[n++] = seq;
     }
@@ -97,11 +103,14 @@ static void check_step(const struct history *h, const struct step_plan *plan,
 {
     for (int i = 0; i < n_sure; i++)
         assert_true(sure[i]->state != SEQ_RUNNING || sure[i]->row >= 0);
-    if (first && first->n_computed < first->n_tokens)
+    if (first && first->n_computed < first->n_tokens && !sim_is_held(first))
         assert_true(first->row >= 0);
     struct scheduler_stats stats = scheduler_get_stats(h->sim->sched);
+    bool held = false;
+    for (int i = 0; i < h->n_live; i++)
+        held = held || sim_is_held(h->live[i]);
     if (plan->n == 0)
-        assert_true(stats.n_waiting == 0 || stats.n_running > 0);
+        assert_true(held || stats.n_waiting == 0 || stats.n_running > 0);
     for (int i = 0; i < h->n_live; i++)
         if (h->live[i]->blocked_on_prefix)
             assert_true(h->live[i]->row < 0 && plan->n > 0);
@@ -114,6 +123,37 @@ static void append_sampled(struct history *h, const struct step_plan *plan)
         int n = !plan->rows[i].wants_logits ? 0 : below(h, 20) ? 1 : 3;
         for (; n > 0 && seq->n_tokens < seq->max_tokens; n--)
             sim_append(seq, below(h, 4) ? sim_greedy(seq, seq->n_tokens - 1) : below(h, SIM_VOCAB));
+    }
+}
+
+/* A token, sometimes none, for every row that wants one; returns whose. */
+static int append_ahead(struct history *h, const struct step_plan *plan,
+                        const struct sequence **whose)
+{
+    int n = 0;
+    for (int i = 0; i < plan->n; i++) {
+        struct sequence *seq = plan->rows[i].seq;
+        if (!plan->rows[i].wants_logits || seq->n_tokens == seq->max_tokens || !below(h, 20))
+            continue;
+        const bool greedy = below(h, 4);
+        sim_append_pending(seq, greedy ? sim_greedy(seq, seq->n_tokens - 1) : below(h, SIM_VOCAB));
+        whose[n++] = seq;
+    }
+    return n;
+}
+
+/* The values of all pending tokens arrive, but for what this step draws. */
+static void settle(struct history *h, const struct sequence *const *drawing, int n)
+{
+    for (int i = 0; i < h->n_live; i++) {
+        struct sequence *seq = h->live[i];
+        int left = 0;
+        for (int k = 0; k < n; k++)
+            left += drawing[k] == seq;
+        while (seq->n_pending > left) {
+            sim_settle(h->sim, seq);
+            scheduler_check(h->sim->sched);
+        }
     }
 }
 
@@ -130,12 +170,21 @@ static void step(struct history *h)
     int n_sure = note_sure_decodes(h, sure);
     const struct step_plan *plan = sim_run(h->sim);
     check_step(h, plan, sure, n_sure, first);
-    append_sampled(h, plan);
+    const struct sequence *drawing[MAX_LIVE];
+    const bool late = h->ahead && below(h, 8); /* else the step waits for those before it */
+    int n_drawing = 0;
+    if (h->ahead && !late)
+        settle(h, NULL, 0);
+    if (late)
+        n_drawing = append_ahead(h, plan, drawing);
+    else
+        append_sampled(h, plan);
     while (h->n_live && below(h, 10) == 0) {
         end(h, below(h, h->n_live));
         scheduler_check(h->sim->sched);
     }
     scheduler_commit(h->sim->sched);
+    settle(h, drawing, n_drawing);
     end_complete(h);
 }
 
@@ -169,7 +218,7 @@ static void check_slots(const struct history *h)
 static void append_to_idle(struct history *h)
 {
     for (int i = 0; i < h->n_live; i++)
-        if (h->live[i]->n_computed == h->live[i]->n_tokens)
+        if (h->live[i]->n_computed == h->live[i]->n_tokens && h->live[i]->n_pending == 0)
             sim_append(h->live[i], below(h, SIM_VOCAB));
 }
 
@@ -200,7 +249,7 @@ static void drain(struct history *h)
     for (int i = 0; i < h->n_live; i++)
         bound += h->live[i]->max_tokens;
     for (long i = 0; h->n_live > 0; i++) {
-        assert_true(i < bound * (n + 1));
+        assert_true(i < bound * (n + 1) * (h->ahead ? 2 : 1));
         append_to_idle(h);
         step(h);
         sim_check(h->sim);
@@ -224,6 +273,7 @@ static uint64_t run_segment(uint64_t seed, int n_operations, struct scheduler_st
     struct history h = {.rng = seed};
     struct sim_config cfg = random_config(&h.rng);
     h.sim = sim_open(cfg);
+    h.ahead = random_below(&h.rng, 2);
     h.max_len = cfg.n_pages * cfg.block_size;
     h.max_len = h.max_len < 90 ? h.max_len : 90;
     for (int i = 0; i < n_operations; i++)

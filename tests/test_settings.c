@@ -57,6 +57,7 @@ static void defaults_are_those_of_the_table(void **state)
     assert_int_equal(s.port, 8000);
     assert_int_equal(s.block_size, 16);
     assert_true(s.enable_prefix_caching);
+    assert_true(s.async_scheduling);
     assert_int_equal(s.seed, -1);
     assert_int_equal(s.max_model_len, 0);
     assert_null(s.api_key);
