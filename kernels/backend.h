@@ -319,7 +319,7 @@ struct backend_ops {
     /* Lets the plan run and returns; the next step's inputs may be filled meanwhile. At most one
      * other step may be started and unfinished. No logits can be read. */
     bool (*start)(struct backend *, struct err *e);
-    /* Waits for the oldest step that was started: out[k] of its draws, valid until the next finish.
+    /* Waits for the oldest step that was started: out[k] of its draws, valid until the next start.
      * What such a step failed with is told here, or by any later call. */
     bool (*finish)(struct backend *, const struct drawn **out, struct err *e);
     /* Host address of a float32 activation's row after submit, valid until the next step_begin. */

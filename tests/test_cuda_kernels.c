@@ -46,6 +46,9 @@ static void check(const char *what, enum dtype t, const void *from, const double
 
 enum { EMBED_ROWS = 37, EMBED_IDS = 6, EMBED_WIDTH = 512 };
 static const int32_t embed_ids[EMBED_IDS] = {36, 0, 3, 3, 9, 24};
+/* The same, two of them drawn before */
+static const int32_t embed_named[EMBED_IDS] = {-1 - 2, 0, 3, 3, 9, -1 - 0};
+static const int32_t embed_drawn[] = {24, 1, 36};
 
 /* To the bit: the file's values times the scale */
 static void embed_case(enum dtype t, int width)
@@ -56,7 +59,8 @@ static void embed_case(enum dtype t, int width)
     struct cuda_matrix table = rig_matrix(&m);
     size_t bytes = sizeof(float) * (size_t)(EMBED_IDS * width);
     float *x = rig_device(bytes);
-    cuda_ok(cuda_embed(NULL, x, &table, rig_upload(embed_ids, sizeof embed_ids), EMBED_IDS, 1.3f));
+    cuda_ok(cuda_embed(NULL, x, &table, rig_upload(embed_named, sizeof embed_named),
+                       rig_upload(embed_drawn, sizeof embed_drawn), EMBED_IDS, 1.3f));
     rig_download(got, x, bytes);
     for (int r = 0; r < EMBED_IDS; r++) {
         rig_widen(t, (uint8_t *)m.bytes + (size_t)embed_ids[r] * dtype_row_bytes(t, width), want,

@@ -125,29 +125,21 @@ static uint8_t *page_at(const struct cuda_backend *b, int page)
     return (uint8_t *)b->kv.pool + (size_t)page * cuda_kv_page_bytes(&b->kv);
 }
 
-/* A failure is told by the next submit. */
-static void note(struct cuda_backend *b, cudaError_t code, const char *what)
-{
-    if (code != cudaSuccess && !b->failed) {
-        b->failed = true;
-        cuda_check(code, what, &b->fault);
-    }
-}
-
+/* Failures of both are told by the next step. */
 static void page_copy(struct backend *base, int src, int dst)
 {
     struct cuda_backend *b = cuda_of(base);
-    note(b,
-         cudaMemcpyAsync(page_at(b, dst), page_at(b, src), cuda_kv_page_bytes(&b->kv),
-                         cudaMemcpyDeviceToDevice, b->stream),
-         "copying a page");
+    cuda_note(b,
+              cudaMemcpyAsync(page_at(b, dst), page_at(b, src), cuda_kv_page_bytes(&b->kv),
+                              cudaMemcpyDeviceToDevice, b->stream),
+              "copying a page");
 }
 
 static void page_fill(struct backend *base, int page, uint8_t byte)
 {
     struct cuda_backend *b = cuda_of(base);
-    note(b, cudaMemsetAsync(page_at(b, page), byte, cuda_kv_page_bytes(&b->kv), b->stream),
-         "filling a page");
+    cuda_note(b, cudaMemsetAsync(page_at(b, page), byte, cuda_kv_page_bytes(&b->kv), b->stream),
+              "filling a page");
 }
 
 /* --- the rest of the table --- */
@@ -191,6 +183,7 @@ static void close_cuda(struct backend *base)
     cuda_uploads_close(b);
     cuda_graphs_forget(b);
     cuda_inputs_close(b);
+    cuda_sampler_close(b);
     cuda_scratch_free(&b->staging);
     cuda_scratch_free(&b->staging_up);
     cuda_scratch_free(&b->converted);
@@ -222,6 +215,7 @@ static const struct backend_ops ops = {
     .kv_extra_bytes = kv_extra_bytes,
     .page_copy = page_copy,
     .page_fill = page_fill,
+    .sampler_open = cuda_sampler_open,
     .step_begin = cuda_step_begin,
     .embed = cuda_record_embed,
     .norm = cuda_record_norm,
@@ -233,7 +227,10 @@ static const struct backend_ops ops = {
     .soft_cap = cuda_record_soft_cap,
     .gated_add = cuda_record_gated_add,
     .moe = cuda_record_moe,
+    .sample = cuda_record_sample,
     .submit = cuda_submit,
+    .start = cuda_start,
+    .finish = cuda_finish,
     .read = read_row,
     .host_for = host_for,
 };

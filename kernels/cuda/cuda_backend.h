@@ -3,7 +3,7 @@
  * cuda_backend.c has the table, opening and the KV pool; cuda_memory.c memory of the device and
  * copies to it; cuda_weights.c and cuda_rows.c what the model loads; cuda_record.c records a step,
  * cuda_inputs.c uploads what it reads, cuda_step.c and cuda_linears.c run it, or cuda_graph.c does
- * by a graph. All of it runs on one stream. */
+ * by a graph; cuda_sampler.c draws from its logits. All of it runs on one stream. */
 #ifndef TOKEND_CUDA_BACKEND_H
 #define TOKEND_CUDA_BACKEND_H
 
@@ -210,7 +210,8 @@ struct cuda_backend {
 
     struct step_inputs inputs;
     struct cuda_inputs uploads;
-    struct cuda_graphs *graphs; /* NULL: none are wanted */
+    struct cuda_graphs *graphs;   /* NULL: none are wanted */
+    struct cuda_sampler *sampler; /* NULL: nothing is drawn on the device */
     struct record *plan;
     int n_plan, max_plan;
     int n_fixed; /* records that a graph may hold; behind them what differs in each step */
@@ -272,6 +273,20 @@ void cuda_linears_describe(struct cuda_backend *);
 
 bool cuda_plan_grow(struct cuda_backend *, int n_layers, struct err *e);
 
+/* --- cuda_sampler.c: the table's functions, and --- */
+
+bool cuda_sampler_open(struct backend *, const struct sampler_config *, struct err *e);
+void cuda_sampler_close(struct cuda_backend *);
+void cuda_record_sample(struct backend *, const struct activation *logits, const struct draw *,
+                        int n);
+bool cuda_start(struct backend *, struct err *e);
+bool cuda_finish(struct backend *, const struct drawn **out, struct err *e);
+/* A step's recording begins. */
+void cuda_sampler_begin(struct cuda_backend *);
+/* On the device: the tokens of the last step that drew some; NULL: no step does. */
+const int32_t *cuda_drawn_ids(const struct cuda_backend *);
+bool cuda_nothing_started(const struct cuda_backend *);
+
 /* --- cuda_inputs.c --- */
 
 /* Bytes of a step's packed inputs at most */
@@ -303,6 +318,10 @@ void cuda_graph_keep(struct cuda_backend *);
 /* --- cuda_step.c, cuda_linears.c --- */
 
 bool cuda_submit(struct backend *, struct err *e);
+/* Uploads what the recorded step reads and launches its kernels. */
+bool cuda_launch_step(struct cuda_backend *);
+/* False: the device failed, and b->fault says with what first. */
+bool cuda_note(struct cuda_backend *, cudaError_t, const char *what);
 /* Launches the kernels of operations [first, end) of the plan; *at: the one that failed. */
 cudaError_t cuda_run_plan(struct cuda_backend *, int first, int end, int *at);
 /* The rows of the step that an activation has, with padding */

@@ -28,6 +28,7 @@ struct step_inputs *cuda_step_begin(struct backend *base)
 {
     struct cuda_backend *b = cuda_of(base);
     b->n_plan = b->n_fixed = b->n_windows = 0;
+    cuda_sampler_begin(b);
     b->inputs.n_rows = b->inputs.n_seqs = b->inputs.n_logits = 0;
     for (struct activation *a = b->host_rows; a; a = a->next_host)
         a->written = false;

@@ -95,8 +95,8 @@ static cudaError_t run(struct cuda_backend *b, const struct record *r)
         return cudaSuccess;
     switch (r->op) {
     case OP_EMBED:
-        return cuda_embed(b->stream, r->out->f, &r->embed.table->matrix, b->step.ids, n,
-                          r->embed.scale);
+        return cuda_embed(b->stream, r->out->f, &r->embed.table->matrix, b->step.ids,
+                          cuda_drawn_ids(b), n, r->embed.scale);
     case OP_NORM:
         return run_norm(b, r, n);
     case OP_NORM_ADD:
@@ -129,10 +129,10 @@ static const char *const op_names[] = {
 };
 
 /* A failed device stays so: what failed first is what is told. */
-static bool check(struct cuda_backend *b, cudaError_t code, const char *what)
+bool cuda_note(struct cuda_backend *b, cudaError_t code, const char *what)
 {
-    if (code == cudaSuccess)
-        return true;
+    if (code == cudaSuccess || b->failed)
+        return !b->failed;
     b->failed = true;
     if (code != cudaErrorUnknown || !b->library_fault.code)
         return cuda_check(code, what, &b->fault);
@@ -147,7 +147,7 @@ static bool check_op(struct cuda_backend *b, cudaError_t code, int i)
         return true;
     snprintf(what, sizeof what, "operation %d of %d of a step, %s, or one before it", i + 1,
              b->n_plan, op_names[b->plan[i].op]);
-    return check(b, code, what);
+    return cuda_note(b, code, what);
 }
 
 cudaError_t cuda_run_plan(struct cuda_backend *b, int first, int end, int *at)
@@ -171,7 +171,7 @@ static bool run_fixed(struct cuda_backend *b)
 {
     cudaError_t code;
     if (cuda_graph_launch(b, &code))
-        return check(b, code, "a step's graph");
+        return cuda_note(b, code, "a step's graph");
     if (!run_operations(b, 0, b->n_fixed))
         return false;
     cuda_graph_keep(b);
@@ -189,23 +189,23 @@ static cudaError_t copy_results(struct cuda_backend *b)
     return code;
 }
 
-static bool run_step(struct cuda_backend *b)
+bool cuda_launch_step(struct cuda_backend *b)
 {
-    return check(b, cuda_inputs_upload(b), "copying a step's inputs, or a kernel before it") &&
-           run_fixed(b) && run_operations(b, b->n_fixed, b->n_plan) &&
-           check(b, copy_results(b), "copying the logits") &&
-           check(b, cudaStreamSynchronize(b->stream), "a step");
-}
-
-bool cuda_submit(struct backend *base, struct err *e)
-{
-    struct cuda_backend *b = cuda_of(base);
     const struct step_inputs *in = &b->inputs;
     assert(in->n_rows >= 0 && in->n_rows <= b->config.max_rows);
     assert(in->n_seqs >= 0 && in->n_seqs <= b->config.max_seqs);
     assert(in->n_logits >= 0 && in->n_logits <= b->config.max_logits);
     (void)in;
-    if (!b->failed && run_step(b))
+    return cuda_note(b, cuda_inputs_upload(b), "copying a step's inputs, or a kernel before it") &&
+           run_fixed(b) && run_operations(b, b->n_fixed, b->n_plan);
+}
+
+bool cuda_submit(struct backend *base, struct err *e)
+{
+    struct cuda_backend *b = cuda_of(base);
+    assert(cuda_nothing_started(b));
+    if (!b->failed && cuda_launch_step(b) && cuda_note(b, copy_results(b), "copying the logits") &&
+        cuda_note(b, cudaStreamSynchronize(b->stream), "a step"))
         return true;
     if (e)
         *e = b->fault;

@@ -3,11 +3,19 @@
 
 enum { EMBED_THREADS = 128, WORD_VALUES = 4 };
 
+/* The block's token */
+INLINE int token_of(const int32_t *ids, const int32_t *drawn)
+{
+    const int id = ids[blockIdx.x];
+    return id < 0 ? drawn[-1 - id] : id;
+}
+
 template <class T>
 static __global__ void __launch_bounds__(EMBED_THREADS)
-    embed_kernel(float *x, const T *table, int width, int stride, const int32_t *ids, float scale)
+    embed_kernel(float *x, const T *table, int width, int stride, const int32_t *ids,
+                 const int32_t *drawn, float scale)
 {
-    const T *from = table + (size_t)ids[blockIdx.x] * stride;
+    const T *from = table + (size_t)token_of(ids, drawn) * stride;
     float *to = x + (size_t)blockIdx.x * width;
     for (int i = threadIdx.x; i < width; i += EMBED_THREADS)
         to[i] = to_float(from[i]) * scale;
@@ -91,17 +99,18 @@ INLINE float word_value(const struct panel_form &f, float offset, const struct r
 
 static __global__ void __launch_bounds__(EMBED_THREADS)
     embed_panels_kernel(float *x, const uint8_t *panels, struct panel_form f,
-                        struct quant_facts facts, int width, const int32_t *ids, float scale)
+                        struct quant_facts facts, int width, const int32_t *ids,
+                        const int32_t *drawn, float scale)
 {
-    const int group_words = GROUP_BLOCKS * BLOCK_VALUES / WORD_VALUES;
+    const int id = token_of(ids, drawn), group_words = GROUP_BLOCKS * BLOCK_VALUES / WORD_VALUES;
     const struct panel_sizes &size = facts.size;
-    const uint8_t *panel = panels + (size_t)(ids[blockIdx.x] / PANEL_ROWS) * size.bytes;
+    const uint8_t *panel = panels + (size_t)(id / PANEL_ROWS) * size.bytes;
     const uint8_t *scales = panel + (size_t)size.groups * size.plane_bytes;
     const uint8_t *supers = scales + (size_t)size.groups * size.scale_bytes;
     float4 *to = (float4 *)(x + (size_t)blockIdx.x * width);
     for (int w = threadIdx.x; w < width / WORD_VALUES; w += EMBED_THREADS) {
         int group = w / group_words;
-        struct word_place p = place_of_word(ids[blockIdx.x] % PANEL_ROWS, w % group_words);
+        struct word_place p = place_of_word(id % PANEL_ROWS, w % group_words);
         uint32_t q = packed_word(panel + (size_t)group * size.plane_bytes, f.bits, p);
         if (f.codebook)
             q = look_up(facts.codes, q);
@@ -116,15 +125,16 @@ static __global__ void __launch_bounds__(EMBED_THREADS)
 }
 
 cudaError_t cuda_embed(cudaStream_t s, float *x, const struct cuda_matrix *table,
-                       const int32_t *ids, int n_rows, float scale)
+                       const int32_t *ids, const int32_t *drawn, int n_rows, float scale)
 {
     const struct panel_form form = panel_form(table->type);
     int width = table->cols;
     if (form.bits > 0)
         LAUNCH(embed_panels_kernel, n_rows, EMBED_THREADS, 0, s)
-    (x, (const uint8_t *)table->data, form, facts_of(form, width), width, ids, scale);
-    else WITH_FLOAT_TYPE(table->type, T,
-                         LAUNCH(embed_kernel<T>, n_rows, EMBED_THREADS, 0, s)(
-                             x, (const T *)table->data, width, padded_width(width), ids, scale));
+    (x, (const uint8_t *)table->data, form, facts_of(form, width), width, ids, drawn, scale);
+    else WITH_FLOAT_TYPE(
+        table->type, T,
+        LAUNCH(embed_kernel<T>, n_rows, EMBED_THREADS, 0,
+               s)(x, (const T *)table->data, width, padded_width(width), ids, drawn, scale));
     return cudaGetLastError();
 }

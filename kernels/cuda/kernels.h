@@ -52,9 +52,9 @@ struct cuda_rows {
 };
 
 /* x[row] = table row ids[row] * scale, x [n_rows][cols]; of a quantised table bit for bit what
- * dtype_to_f32 makes of it. */
+ * dtype_to_f32 makes of it. An id of -1 - k stands for drawn[k] (NULL: there are none). */
 cudaError_t cuda_embed(cudaStream_t, float *x, const struct cuda_matrix *table, const int32_t *ids,
-                       int n_rows, float scale);
+                       const int32_t *drawn, int n_rows, float scale);
 
 /* As struct norm of backend.h, its vectors float32 of the device; w NULL: no norm. */
 struct cuda_norm {
@@ -189,8 +189,8 @@ cudaError_t cuda_attend(cudaStream_t, const struct cuda_attention *, const struc
 cudaError_t cuda_act(cudaStream_t, enum act_fn, void *out, enum dtype, const float *gate,
                      const float *up, int64_t n);
 /* The same of rows, gate and up [n_rows][width], in the form of a reader */
-cudaError_t cuda_act_rows(cudaStream_t, enum act_fn, const struct cuda_rows *out,
-                          const float *gate, const float *up, int width, int n_rows);
+cudaError_t cuda_act_rows(cudaStream_t, enum act_fn, const struct cuda_rows *out, const float *gate,
+                          const float *up, int width, int n_rows);
 /* x = cap * tanh(x / cap), n values */
 cudaError_t cuda_soft_cap(cudaStream_t, float *x, int64_t n, float cap);
 /* x[row] += sigmoid(in[row] · w) * y[row]; x, y [n_rows][width], in [n_rows][in_width] */
