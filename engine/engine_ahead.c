@@ -92,11 +92,12 @@ static void use_counts(struct engine *e, struct choice_run *c, int n_drawn, stru
     c->n_counted = n_drawn + 1;
 }
 
-static void add_draw(struct engine *e, struct started *f, struct choice_run *c, int logit, int pos)
+static void add_draw(struct engine *e, struct started *step, struct choice_run *c, int logit,
+                     int pos)
 {
     const struct sampling_params *p = &c->run->request->params;
     const int n_drawn = c->n_generated + c->seq->n_pending;
-    struct draw *d = &e->draws[f->n_draws];
+    struct draw *d = &e->draws[step->n_draws];
     *d = (struct draw){
         .logit = logit,
         .n_logprobs = p->n_logprobs,
@@ -122,29 +123,29 @@ static void add_draw(struct engine *e, struct started *f, struct choice_run *c, 
     }
     if (sampling_wants_counts(p))
         use_counts(e, c, n_drawn, d);
-    sequence_append_pending(c->seq, f->n_draws);
-    f->choices[f->n_draws++] = c;
+    sequence_append_pending(c->seq, step->n_draws);
+    step->choices[step->n_draws++] = c;
 }
 
 /* From the row of the prompt's last token every choice draws its first. */
-static void add_first_draws(struct engine *e, struct started *f, struct request_run *run, int logit,
-                            int pos)
+static void add_first_draws(struct engine *e, struct started *step, struct request_run *run,
+                            int logit, int pos)
 {
     engine_begin_choices(e, run);
     for (int i = 0; i < run->n_choices; i++)
         if (run->choices[i].finish == FINISH_NONE)
-            add_draw(e, f, &run->choices[i], logit, pos);
+            add_draw(e, step, &run->choices[i], logit, pos);
 }
 
-static void add_draws(struct engine *e, struct started *f)
+static void add_draws(struct engine *e, struct started *step)
 {
-    f->n_draws = 0;
+    step->n_draws = 0;
     for (int i = 0; i < e->n_rows; i++) {
         struct choice_run *c = e->rows[i].seq->owner;
         if (c->run->prompt_done)
-            add_draw(e, f, c, i, e->rows[i].pos);
+            add_draw(e, step, c, i, e->rows[i].pos);
         else
-            add_first_draws(e, f, c->run, i, e->rows[i].pos);
+            add_first_draws(e, step, c->run, i, e->rows[i].pos);
     }
 }
 
@@ -152,22 +153,22 @@ static void add_draws(struct engine *e, struct started *f)
 
 bool engine_start(struct engine *e, const struct step_plan *plan, struct err *why)
 {
-    struct started *f = &e->started[e->n_started++];
+    struct started *step = &e->started[e->n_started++];
     CHECK(e->n_started <= MAX_STARTED);
-    f->begin = engine_now();
-    f->work = plan->work;
-    f->n_tokens = plan->n_tokens;
+    step->begin = engine_now();
+    step->work = plan->work;
+    step->n_tokens = plan->n_tokens;
     engine_fill_inputs(e, plan, 0, e->n_rows);
-    add_draws(e, f);
+    add_draws(e, step);
     model_forward(e->model);
-    if (f->n_draws > 0)
-        model_sample(e->model, e->draws, f->n_draws);
+    if (step->n_draws > 0)
+        model_sample(e->model, e->draws, step->n_draws);
     if (!e->backend->ops->start(e->backend, why))
         return false;
     scheduler_commit(e->scheduler);
-    for (int k = 0; k < f->n_draws; k++)
-        if (!f->choices[k]->started)
-            engine_start_follower(e, f->choices[k]);
+    for (int k = 0; k < step->n_draws; k++)
+        if (!step->choices[k]->started)
+            engine_start_follower(e, step->choices[k]);
     return true;
 }
 
@@ -195,21 +196,22 @@ static void take_drawn(struct engine *e, struct choice_run *c, const struct draw
 static bool finish_one(struct engine *e, struct err *why)
 {
     const struct drawn *drawn;
-    struct started f = e->started[0];
+    struct started step = e->started[0];
     if (!e->backend->ops->finish(e->backend, &drawn, why))
         return false;
     const double now = engine_now();
-    for (int k = 0; k < f.n_draws; k++)
-        if (f.choices[k])
-            take_drawn(e, f.choices[k], &drawn[k]);
+    for (int k = 0; k < step.n_draws; k++)
+        if (step.choices[k])
+            take_drawn(e, step.choices[k], &drawn[k]);
     /* It ran from the end of the one before on. */
-    step_cost_learn(&e->cost, &f.work, now - (f.begin > e->finished ? f.begin : e->finished));
+    step_cost_learn(&e->cost, &step.work,
+                    now - (step.begin > e->finished ? step.begin : e->finished));
     e->finished = now;
     e->counted.steps++;
-    e->counted.computed_tokens += (uint64_t)f.n_tokens;
+    e->counted.computed_tokens += (uint64_t)step.n_tokens;
     e->n_started--;
     memmove(e->started, e->started + 1, (MAX_STARTED - 1) * sizeof *e->started);
-    e->started[MAX_STARTED - 1] = f; /* its array */
+    e->started[MAX_STARTED - 1] = step; /* its array */
     return true;
 }
 
@@ -224,10 +226,10 @@ bool engine_finish_until(struct engine *e, int n_left, struct err *why)
 void engine_forget_ended(struct engine *e)
 {
     for (int i = 0; i < e->n_started; i++) {
-        struct started *f = &e->started[i];
-        for (int k = 0; k < f->n_draws; k++)
-            if (f->choices[k] && f->choices[k]->finish != FINISH_NONE)
-                f->choices[k] = NULL;
+        struct started *step = &e->started[i];
+        for (int k = 0; k < step->n_draws; k++)
+            if (step->choices[k] && step->choices[k]->finish != FINISH_NONE)
+                step->choices[k] = NULL;
     }
 }
 

@@ -140,7 +140,8 @@ static void put_draw(struct cuda_backend *b, struct half *h, int k, const struct
     const struct cuda_sampler *s = b->sampler;
     assert(d->logit >= 0 && d->logit < b->inputs.n_logits);
     assert(d->n_bias <= DRAW_MAX_BIAS && d->banned[0].n + d->banned[1].n <= DRAW_MAX_BANNED);
-    const struct cuda_draw to = {
+    uint16_t *counts = counts_of(b, d);
+    ((struct cuda_draw *)h->input)[k] = (struct cuda_draw){
         .row = d->logit,
         .given = -1,
         .next = k,
@@ -159,14 +160,10 @@ static void put_draw(struct cuda_backend *b, struct half *h, int k, const struct
         .seed = d->seed,
         .bias = put(s, h, d->bias, (size_t)d->n_bias * sizeof *d->bias),
         .banned = put(s, h, d->banned[0].ids, (size_t)d->banned[0].n * sizeof(int32_t)),
-        .counts = counts_of(b, d),
-        .counted = s->counts + (size_t)(d->counts < 0 ? 0 : d->counts) * (size_t)s->config.n_vocab,
+        .counts = counts,
+        .counted = counts,
     };
-    put(s, h, d->banned[1].ids, (size_t)d->banned[1].n * sizeof(int32_t));
-    struct cuda_draw *at = (struct cuda_draw *)h->input + k;
-    *at = to;
-    if (!to.counts)
-        at->counted = NULL;
+    put(s, h, d->banned[1].ids, (size_t)d->banned[1].n * sizeof(int32_t)); /* behind the first */
 }
 
 void cuda_record_sample(struct backend *base, const struct activation *logits,
