@@ -105,7 +105,7 @@ static struct kv_config kv_shape(const struct engine *e)
 }
 
 /* What is taken, and what the KV pool's opening will take besides the pool. */
-static void count_memory(struct engine *e, struct memory_needs *m)
+static void count_memory(struct engine *e, enum dtype main_type, struct memory_needs *m)
 {
     const struct backend_ops *ops = e->backend->ops;
     const struct kv_config kv = kv_shape(e);
@@ -114,11 +114,16 @@ static void count_memory(struct engine *e, struct memory_needs *m)
     *m = (struct memory_needs){
         .total = mem.total,
         .weights = mem.weights,
-        .activations = mem.activations + ops->kv_extra_bytes(e->backend, &kv) +
-                       (uint64_t)e->n_lanes * sampling_scratch_bytes(e->info.spec.n_vocab),
+        .activations = mem.activations + ops->kv_extra_bytes(e->backend, &kv),
         .page = ops->kv_page_bytes(e->backend, &kv),
         .dedicated = mem.dedicated,
+        .device = mem.device,
+        .others = mem.others,
+        .float_weights = !e->config.quantise && dtype_info(main_type)->block_elems == 1,
+        .wide_kv = e->info.kv_dtype != DTYPE_INT8,
     };
+    if (!mem.dedicated)
+        m->activations += (uint64_t)e->n_lanes * sampling_scratch_bytes(e->info.spec.n_vocab);
 }
 
 /* Plans with the weights as the file has them, before they take the memory that may lack; the
@@ -129,14 +134,33 @@ static bool plan_before_loading(struct engine *e, const struct weights *w, int *
     struct memory_needs needs;
     struct memory_plan plan;
     uint64_t bytes;
-    count_memory(e, &needs);
-    if (!model_check(w, &e->info.spec, &bytes, err))
+    enum dtype main_type;
+    if (!model_check(w, &e->info.spec, &bytes, &main_type, err))
         return false;
+    count_memory(e, main_type, &needs);
     needs.weights += bytes;
     if (!planner_pool(&e->config, *len, &needs, &plan, err))
         return false;
     *len = plan.max_model_len;
     return true;
+}
+
+/* Where the pool gets all that is left, the largest steps run before, on a pool as small as they
+ * can do with: what the device takes then is not left any more. */
+static bool warm_up(struct engine *e, int wanted_len, struct err *err)
+{
+    struct kv_config kv = kv_shape(e);
+    struct memory_needs needs;
+    struct memory_plan plan;
+    count_memory(e, model_main_dtype(e->model), &needs);
+    if (!needs.dedicated)
+        return true;
+    if (!planner_pool(&e->config, wanted_len, &needs, &plan, err))
+        return false;
+    const int pages = engine_warm_up_pages(e);
+    kv.n_pages = pages < plan.n_pages ? pages : plan.n_pages;
+    return e->backend->ops->kv_open(e->backend, &kv, err) &&
+           (engine_warm_up(e, kv.n_pages, err) || err_prefix(err, "the first steps"));
 }
 
 static bool take_kv(struct engine *e, int wanted_len, struct err *err)
@@ -145,7 +169,9 @@ static bool take_kv(struct engine *e, int wanted_len, struct err *err)
     struct kv_config kv = kv_shape(e);
     struct memory_needs needs;
     struct memory_plan plan;
-    count_memory(e, &needs);
+    if (!warm_up(e, wanted_len, err))
+        return false;
+    count_memory(e, model_main_dtype(e->model), &needs);
     if (!planner_pool(&e->config, wanted_len, &needs, &plan, err))
         return false;
     if (plan.max_model_len < info->spec.n_ctx_train && !e->config.max_model_len)

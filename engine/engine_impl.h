@@ -103,6 +103,12 @@ double engine_now(void); /* seconds on CLOCK_MONOTONIC */
 
 /* All that follows is called on the engine thread, but for opening and closing. */
 
+/* --- engine_warm_up.c --- */
+
+/* Runs the largest steps on a KV pool of n_pages, of which it makes use of so many. */
+bool engine_warm_up(struct engine *, int n_pages, struct err *);
+int engine_warm_up_pages(const struct engine *);
+
 /* --- engine_step.c --- */
 
 /* One iteration: takes in mail, runs a step if there is one, publishes. False: nothing ran. */

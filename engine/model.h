@@ -14,8 +14,10 @@
 struct model;
 
 /* Whether model_load would find every tensor that it wants, with the type and shape that it wants,
- * and how many bytes it would give to the backend. Reads headers only. */
-bool model_check(const struct weights *, const struct model_spec *, uint64_t *bytes, struct err *e);
+ * how many bytes it would give to the backend, and the type that most of them have (NULL: nobody
+ * wants to know). Reads headers only. */
+bool model_check(const struct weights *, const struct model_spec *, uint64_t *bytes,
+                 enum dtype *main_type, struct err *e);
 
 /* Also takes the activation buffers. The backend must outlive the model. */
 struct model *model_load(struct backend *, const struct weights *, const struct model_spec *,

@@ -511,12 +511,14 @@ static struct model *new_model(struct backend *b, const struct model_spec *s, st
 }
 
 bool model_check(const struct weights *weights, const struct model_spec *s, uint64_t *bytes,
-                 struct err *e)
+                 enum dtype *main_type, struct err *e)
 {
     struct model *m = new_model(NULL, s, e);
     struct loader l = {m, weights, e, .ok = m, .check = true};
     if (m)
         load_weights(&l);
+    if (m && main_type)
+        *main_type = model_main_dtype(m);
     model_free(m);
     *bytes = l.bytes;
     return l.ok;

@@ -6,10 +6,13 @@
 
 /* Bytes that a plan counts with */
 struct memory_needs {
-    uint64_t total; /* of the machine, or of the control group */
+    uint64_t total; /* that may be taken: backend_memory's */
     uint64_t weights, activations;
     uint64_t page;  /* of one KV page, all layers */
     bool dedicated; /* a GPU's memory, of which the pool may have all that is left */
+    /* Of a GPU, for what is said when it is too small */
+    uint64_t device, others;     /* all of its memory; what has been taken and is none of ours */
+    bool float_weights, wide_kv; /* there are smaller types */
 };
 
 struct memory_plan {
@@ -28,7 +31,7 @@ bool planner_context(const struct engine_config *, const struct model_spec *, in
  * model); on a GPU all that is left. Of it the prefix cache has prefix_cache_memory, or a half (on
  * a GPU all, which is taken anyway). An explicit pool or context that does not fit beside the model
  * is refused, and so is a model that fills the machine: the message has the numbers and what would
- * fit. */
+ * fit. On a GPU the context that was asked for, or a page, must fit. */
 bool planner_pool(const struct engine_config *, int wanted_len, const struct memory_needs *,
                   struct memory_plan *out, struct err *e);
 

@@ -213,9 +213,12 @@ struct sampler_config {
 
 struct backend_memory {
     uint64_t total; /* bytes that may be taken: of a GPU its share of the memory, less what others
-                       have there; CPU: of the machine or the control group */
+                       have there now; CPU: of the machine or the control group */
     bool dedicated; /* nothing else wants what is left: the KV pool may have all of it */
     uint64_t weights, kv, activations; /* bytes that this backend took */
+    /* GPU: bytes in all; those in use now that are none of the three: the driver's, the kernels'
+     * and libraries', other programs' */
+    uint64_t device, others;
 };
 
 struct backend_ops {
@@ -246,7 +249,8 @@ struct backend_ops {
      * where they are. NULL: nobody wants to know. */
     bool (*moe_layer_new)(struct backend *, struct moe *, const struct moe_layer *, struct err *e);
     struct rope *(*rope_new)(struct backend *, const struct rope_config *, struct err *e);
-    /* Takes the KV pool. Its pages start filled with NaN in debug builds. */
+    /* Takes the KV pool. Its pages start filled with NaN in debug builds. Where memory is
+     * dedicated it may be called again: with another n_pages, for a pool in place of the first. */
     bool (*kv_open)(struct backend *, const struct kv_config *, struct err *e);
     /* Bytes that one page of such a pool takes, all layers. */
     uint64_t (*kv_page_bytes)(struct backend *, const struct kv_config *);

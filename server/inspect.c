@@ -325,7 +325,7 @@ static bool is_loadable(const struct inspection *i, struct err *why)
 {
     uint64_t bytes;
     const struct weights *weights = model_file_weights(i->file, why);
-    return weights && model_check(weights, i->spec, &bytes, why);
+    return weights && model_check(weights, i->spec, &bytes, NULL, why);
 }
 
 json_t *inspect_model(const struct model_file *file, const char *named)

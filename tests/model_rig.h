@@ -122,7 +122,7 @@ static inline bool model_rig_compute(const struct model_spec *s, const struct we
     struct kv_config kv = model_kv_config(s, 16, DTYPE_F16);
     kv.n_pages = 1;
     uint64_t bytes;
-    const bool checked = model_check(w, s, &bytes, e);
+    const bool checked = model_check(w, s, &bytes, NULL, e);
     bool ok = b->ops->kv_open(b, &kv, e) && (m = model_load(b, w, s, 16, e));
     if (ok && !checked)
         abort(); /* `inspect` would have said that it cannot be loaded */

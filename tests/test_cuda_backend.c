@@ -208,16 +208,16 @@ static void experts_answer_the_same_alone_and_in_a_crowd(void **state)
 
 /* --- failures --- */
 
-/* The emulated device with a kernel of another program's that fails before the second step */
+/* The emulated device with a kernel of another program's that fails before the last of n_left steps */
 static struct {
     struct backend_ops ops;
     bool (*submit)(struct backend *, struct err *);
-    int n_steps;
+    int n_left; /* 0: it does not fail */
 } faulty;
 
 static bool faulty_submit(struct backend *b, struct err *e)
 {
-    if (++faulty.n_steps == 2) {
+    if (faulty.n_left > 0 && --faulty.n_left == 0) {
         emu_quiet(true);
         wrap_diverge(NULL);
     }
@@ -231,7 +231,7 @@ static struct backend *open_faulty(const struct backend_config *c, struct err *e
     faulty.ops = *b->ops;
     faulty.submit = b->ops->submit;
     faulty.ops.submit = faulty_submit;
-    faulty.n_steps = 0;
+    faulty.n_left = 0;
     b->ops = &faulty.ops;
     return b;
 }
@@ -244,6 +244,7 @@ static void a_failed_device_fails_what_runs_and_what_comes(void **state)
     struct err e;
     c.open_backend = open_faulty;
     rig_open(&r, "llama3.F16.gguf", &c);
+    faulty.n_left = 2;
     struct request *q = answer(&r, scored(1, 5, 8, vocabulary(&r)));
     assert_int_equal(atomic_load(&q->choices[0].finish), FINISH_ERROR);
     assert_int_equal(q->error.code, ERR_DEVICE);

@@ -299,7 +299,7 @@ static bool variant_checks(struct variant v, uint64_t *bytes, struct err *e)
     const struct model_spec *s = f ? model_file_spec(f, e) : NULL;
     if (!s)
         fail_msg("%s", e->msg);
-    const bool ok = model_check(model_file_weights(f, e), s, bytes, e);
+    const bool ok = model_check(model_file_weights(f, e), s, bytes, NULL, e);
     model_file_close(f);
     build_free(&v.b);
     return ok;

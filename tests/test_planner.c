@@ -87,11 +87,65 @@ static void a_gpu_gives_the_pool_all_that_the_model_leaves(void **state)
     refused(&c, 1024, m,
             (const char *[]){"8000.0 MiB of the GPU's memory that may be used",
                              "at most 1000.0 MiB fits", NULL});
-    m.weights = 8000 * MiB;
+}
+
+/* Of 10,000 MiB 9,000 may be used, of which others have 500. */
+static struct memory_needs gpu(uint64_t weights, uint64_t activations)
+{
+    struct memory_needs m = machine(8500, weights, activations);
+    m.dedicated = true;
+    m.device = 10000 * MiB;
+    m.others = 500 * MiB;
+    return m;
+}
+
+static void silent_of(const struct engine_config *c, int len, struct memory_needs m,
+                      const char *text)
+{
+    struct memory_plan p;
+    struct err e;
+    assert_false(planner_pool(c, len, &m, &p, &e));
+    if (strstr(e.msg, text))
+        fail_msg("\"%s\" advises %s", e.msg, text);
+}
+
+static void a_gpu_that_is_too_small_says_what_needs_how_much_and_what_would_fit(void **state)
+{
+    struct engine_config c = usual;
+    c.max_model_len = 16000; /* 1,000 pages of 1 MiB */
+    assert_int_equal(planned(&c, 16000, gpu(7000, 500)).n_pages, 1000);
+    refused(&c, 16000, gpu(7000, 501),
+            (const char *[]){"weights need 7000.0 MiB, activations 501.0, KV pages of 16000 tokens "
+                             "1000.0, but of the GPU's 10000.0 MiB 8500.0 may be used",
+                             "have 500.0", "--max-model-len 15984 fits",
+                             "--gpu-memory-utilization 0.91 fits", NULL});
+    c.max_model_len = 15984;
+    assert_int_equal(planned(&c, 15984, gpu(7000, 501)).max_model_len, 15984);
+    struct memory_needs more = gpu(7000, 501);
+    more.total += 100 * MiB; /* --gpu-memory-utilization 0.91 */
+    c.max_model_len = 16000;
+    assert_int_equal(planned(&c, 16000, more).max_model_len, 16000);
+}
+
+static void a_gpu_is_advised_only_what_can_help(void **state)
+{
+    struct engine_config c = usual;
+    c.max_model_len = 16000;
+    silent_of(&c, 16000, gpu(9000, 500), "fits");
+    silent_of(&usual, 16000, gpu(8400, 100), "--max-model-len"); /* which asks for a page only */
     refused(
-        &usual, 1024, m,
-        (const char *[]){"the 8000.0 MiB of the GPU's memory that may be used: it takes a smaller",
-                         "or raise --gpu-memory-utilization", NULL});
+        &usual, 16000, gpu(8400, 100),
+        (const char *[]){"KV pages of 16 tokens 1.0", "--gpu-memory-utilization 0.91 fits", NULL});
+    struct memory_needs m = gpu(12000, 500);
+    refused(&c, 16000, m, (const char *[]){"it takes a smaller or quantised model", NULL});
+    m.float_weights = true;
+    refused(&c, 16000, m, (const char *[]){"(--quantization) needs less", NULL});
+    m = gpu(7000, 501);
+    silent_of(&c, 16000, m, "int8");
+    m.wide_kv = true;
+    refused(&c, 16000, m, (const char *[]){"--kv-cache-dtype int8", NULL});
+    refused(&c, 16000, m, (const char *[]){"lower --max-num-batched-tokens", NULL});
+    silent_of(&c, 16000, gpu(9000, 400), "--max-num-batched-tokens");
 }
 
 static void a_model_that_fills_the_machine_is_refused(void **state)
@@ -165,6 +219,8 @@ int main(void)
         cmocka_unit_test(the_prefix_cache_has_half_of_the_pool_or_what_it_is_given),
         cmocka_unit_test(the_default_pool_fits_beside_the_model),
         cmocka_unit_test(a_gpu_gives_the_pool_all_that_the_model_leaves),
+        cmocka_unit_test(a_gpu_that_is_too_small_says_what_needs_how_much_and_what_would_fit),
+        cmocka_unit_test(a_gpu_is_advised_only_what_can_help),
         cmocka_unit_test(a_model_that_fills_the_machine_is_refused),
         cmocka_unit_test(a_pool_that_does_not_fit_beside_the_model_is_refused_with_what_fits),
         cmocka_unit_test(a_context_that_does_not_fit_shrinks_unless_it_was_asked_for),

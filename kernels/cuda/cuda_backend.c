@@ -62,13 +62,13 @@ static uint64_t kv_extra_bytes(struct backend *base, const struct kv_config *c)
     const struct cuda_backend *b = cuda_of(base);
     struct cuda_attention a;
     struct err e;
+    if (b->partials) /* it has been opened */
+        return 0;
     return attention_of(&a, c, &e) ? partials_bytes(b, c) + cuda_inputs_bytes(b, &a) : 0;
 }
 
 static bool check_pool(const struct cuda_backend *b, const struct kv_config *c, struct err *e)
 {
-    if (b->kv.pool)
-        return err_set(e, ERR_INVALID, "the KV pool is open already");
     if (c->dtype != DTYPE_F32 && c->dtype != DTYPE_F16 && c->dtype != DTYPE_BF16)
         return err_set(e, ERR_UNSUPPORTED, "KV type %s: the CUDA backend has f32, f16, bf16",
                        (unsigned)c->dtype < DTYPE_ALL ? dtype_info(c->dtype)->name : "?");
@@ -99,14 +99,36 @@ static bool take_step(struct cuda_backend *b, const struct kv_config *c, struct 
            cuda_graphs_open(b, e);
 }
 
+static bool same_shape(const struct cuda_kv *a, const struct cuda_kv *b)
+{
+    return a->dtype == b->dtype && a->n_layers == b->n_layers && a->n_kv_heads == b->n_kv_heads &&
+           a->head_dim == b->head_dim && a->block_size == b->block_size;
+}
+
+/* A pool in place of an earlier one is of the same shape, so what is beside it stays. */
+static bool give_pool_back(struct cuda_backend *b, const struct kv_config *c, struct err *e)
+{
+    const struct cuda_kv kv = pool_shape(c);
+    if (!same_shape(&kv, &b->kv))
+        return err_set(e, ERR_INVALID, "the KV pool is open already, with pages of another shape");
+    if (!cuda_check(cudaStreamSynchronize(b->stream), "giving the first KV pool back", e))
+        return false;
+    b->kv.pool = NULL;
+    cuda_arena_free(&b->kv_memory);
+    return true;
+}
+
 static bool kv_open(struct backend *base, const struct kv_config *c, struct err *e)
 {
     struct cuda_backend *b = cuda_of(base);
-    if (!check_pool(b, c, e) || !attention_of(&b->attention, c, e) || !take_step(b, c, e))
+    if (!check_pool(b, c, e))
+        return false;
+    if (b->kv.pool ? !give_pool_back(b, c, e)
+                   : !attention_of(&b->attention, c, e) || !take_step(b, c, e))
         return false;
     struct cuda_kv kv = pool_shape(c);
     const size_t bytes = (size_t)c->n_pages * cuda_kv_page_bytes(&kv);
-    kv.pool = cuda_arena_take(&b->kv_memory, bytes, "KV pool", e);
+    kv.pool = cuda_arena_take_apart(&b->kv_memory, bytes, "KV pool", e);
     if (!kv.pool)
         return false;
 #ifndef NDEBUG
@@ -156,16 +178,25 @@ static void host_for(struct backend *base, void (*fn)(void *arg, int i), void *a
     team_for(cuda_of(base)->team, fn, arg, n);
 }
 
+/* The configured share of the device, less what has been taken there but not by us. The driver's
+ * own counts: kernels are loaded when they first run. */
 static void memory(struct backend *base, struct backend_memory *out)
 {
-    const struct cuda_backend *b = cuda_of(base);
+    struct cuda_backend *b = cuda_of(base);
     *out = (struct backend_memory){
-        .total = b->total,
         .dedicated = true,
         .weights = b->weights.bytes,
         .kv = b->kv_memory.bytes,
         .activations = b->activations.bytes + b->scratch_bytes + cuda_graphs_bytes(b),
     };
+    size_t left = 0, total = 0;
+    cuda_note(b, cudaMemGetInfo(&left, &total), "asking for the GPU's memory");
+    const uint64_t used = total - left, ours = out->weights + out->kv + out->activations;
+    const double share = b->config.memory_share > 0 ? b->config.memory_share : usual_share;
+    const uint64_t most = (uint64_t)((double)total * share);
+    out->device = total;
+    out->others = used > ours ? used - ours : 0;
+    out->total = most > out->others ? (most - out->others) / CUDA_PIECE * CUDA_PIECE : 0;
 }
 
 static const char *describe(struct backend *base)
@@ -266,29 +297,24 @@ static bool try_kernel(struct cuda_backend *b, struct err *e)
            cuda_check(cudaStreamSynchronize(b->stream), what, e);
 }
 
-/* The configured share of the device, less what others have of it */
-static bool count_memory(struct cuda_backend *b, const struct cudaDeviceProp *p, struct err *e)
+static void write_description(struct cuda_backend *b, const struct cudaDeviceProp *p)
 {
-    size_t left, total;
-    if (!cuda_check(cudaMemGetInfo(&left, &total), "asking for the GPU's memory", e))
-        return false;
-    const double share = b->config.memory_share > 0 ? b->config.memory_share : usual_share;
-    const uint64_t most = (uint64_t)((double)total * share), others = total - left;
-    b->total = most > others ? most - others : 0;
     const int n = team_size(b->team);
-    snprintf(b->description, sizeof b->description, "%.80s (%.0f GiB, sm_%d%d), %d thread%s",
-             p->name, (double)total / (1 << 30), p->major, p->minor, n, n == 1 ? "" : "s");
-    return true;
+    snprintf(b->description, sizeof b->description, "%.80s (%.1f GiB, sm_%d%d), %d thread%s",
+             p->name, (double)p->totalGlobalMem / (1 << 30), p->major, p->minor, n,
+             n == 1 ? "" : "s");
 }
 
 static bool open_device(struct cuda_backend *b, struct err *e)
 {
     struct cudaDeviceProp p;
-    return find_device(&p, e) &&
-           cuda_check(cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking), "a stream",
+    if (!find_device(&p, e))
+        return false;
+    write_description(b, &p);
+    return cuda_check(cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking), "a stream",
                       e) &&
-           count_memory(b, &p, e) && try_kernel(b, e) &&
-           step_inputs_take(&b->inputs, &b->config, &b->blocks, NULL, e) && cuda_plan_grow(b, 0, e);
+           try_kernel(b, e) && step_inputs_take(&b->inputs, &b->config, &b->blocks, NULL, e) &&
+           cuda_plan_grow(b, 0, e);
 }
 
 static struct backend *open_cuda(const struct backend_config *config, struct err *e)

@@ -179,7 +179,6 @@ struct cuda_backend {
     struct backend base;
     struct backend_config config;
     char description[160], warning[800];
-    uint64_t total; /* bytes that may be taken in all */
     struct team *team;
     cudaStream_t stream;
     bool failed;
@@ -226,8 +225,12 @@ static inline struct cuda_backend *cuda_of(struct backend *b)
 
 /* --- cuda_memory.c --- */
 
+enum { CUDA_PIECE = 2 << 20 }; /* what the driver gives is a multiple of it */
+
 /* NULL and *e, which names `what`, when the device has not as much */
 void *cuda_arena_take(struct cuda_arena *, size_t bytes, const char *what, struct err *e);
+/* In a piece of its own, however small */
+void *cuda_arena_take_apart(struct cuda_arena *, size_t bytes, const char *what, struct err *e);
 void cuda_arena_free(struct cuda_arena *);
 /* Room for at least so many bytes; what was there is lost. */
 bool cuda_scratch_reserve(struct cuda_backend *, struct cuda_scratch *, size_t bytes,

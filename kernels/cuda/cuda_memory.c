@@ -8,7 +8,6 @@ static const double MiB = 1024.0 * 1024.0;
 enum {
     ALIGNMENT = 256,
     SHARED_PIECE = 4 << 20, /* of parts that are at most half as large */
-    WHOLE_PIECE = 2 << 20,  /* what the driver gives */
 };
 
 struct cuda_piece {
@@ -46,6 +45,11 @@ static void *take(size_t bytes, const char *what, struct err *e)
     return NULL;
 }
 
+static size_t whole_pieces(size_t bytes)
+{
+    return (bytes + CUDA_PIECE - 1) / CUDA_PIECE * CUDA_PIECE;
+}
+
 static void *take_piece(struct cuda_arena *a, size_t bytes, const char *what, struct err *e)
 {
     struct cuda_piece *p = malloc(sizeof *p);
@@ -64,6 +68,14 @@ static void *take_piece(struct cuda_arena *a, size_t bytes, const char *what, st
     return p->at;
 }
 
+void *cuda_arena_take_apart(struct cuda_arena *a, size_t bytes, const char *what, struct err *e)
+{
+    if (bytes <= SIZE_MAX / 2)
+        return take_piece(a, whole_pieces(bytes), what, e);
+    err_set(e, ERR_MEMORY, "%s: too large", what);
+    return NULL;
+}
+
 void *cuda_arena_take(struct cuda_arena *a, size_t bytes, const char *what, struct err *e)
 {
     if (bytes > SIZE_MAX / 2) {
@@ -72,7 +84,7 @@ void *cuda_arena_take(struct cuda_arena *a, size_t bytes, const char *what, stru
     }
     bytes = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     if (bytes > SHARED_PIECE / 2)
-        return take_piece(a, (bytes + WHOLE_PIECE - 1) / WHOLE_PIECE * WHOLE_PIECE, what, e);
+        return take_piece(a, whole_pieces(bytes), what, e);
     if (bytes > a->left) {
         uint8_t *piece = take_piece(a, SHARED_PIECE, what, e);
         if (!piece)
@@ -104,6 +116,7 @@ bool cuda_scratch_reserve(struct cuda_backend *b, struct cuda_scratch *s, size_t
     b->scratch_bytes -= s->bytes;
     cuda_scratch_free(s);
     cuda_graphs_forget(b);
+    bytes = whole_pieces(bytes);
     s->at = take(bytes, "activations", e);
     s->bytes = s->at ? bytes : 0;
     b->scratch_bytes += s->bytes;

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 struct piece {
@@ -286,6 +287,21 @@ cudaError_t cudaMemGetInfo(size_t *free, size_t *total)
     *free = device_bytes() - device_held;
     return cudaSuccess;
 }
+}
+
+/* TOKEND_EMU_KERNEL_MEMORY: KiB of the device that a kernel takes when it first runs, as the driver
+ * loads it then */
+bool runtime_load_kernel(const void *kernel)
+{
+    static const uint64_t bytes = setting("TOKEND_EMU_KERNEL_MEMORY") << 10;
+    static std::set<const void *> loaded;
+    if (bytes == 0 || loaded.count(kernel))
+        return true;
+    if (bytes > device_bytes() - device_held)
+        return false;
+    loaded.insert(kernel);
+    device_held += bytes;
+    return true;
 }
 
 memory_kind memory_at(const void *p, size_t size, bool *whole)

@@ -13,6 +13,8 @@ cudaError_t runtime_enqueue(cudaStream_t, std::function<cudaError_t()>);
 bool runtime_may(const char *call);
 bool stream_captures(cudaStream_t);
 void stream_drain(cudaStream_t);
+/* Whether the device has memory for the kernel's code, which it takes at the first call */
+bool runtime_load_kernel(const void *kernel);
 /* What is known of memory at p */
 enum memory_kind { MEMORY_HOST, MEMORY_PINNED, MEMORY_DEVICE };
 enum memory_kind memory_at(const void *p, size_t size, bool *whole);

@@ -163,6 +163,8 @@ void emu_enqueue_launch(const emu_launch &l, size_t argument_bytes, std::functio
     const bool captured = stream_captures(l.stream); /* launched by the graph, each time */
     if (!e && !captured && is_to_fail())
         e = cudaErrorLaunchFailure;
+    if (!e && !runtime_load_kernel(l.kernel))
+        e = cudaErrorMemoryAllocation;
     if (!e)
         e = runtime_enqueue(l.stream, [l, body, captured] {
             return captured && is_to_fail() ? cudaErrorLaunchFailure : emu_run_grid(l, body);

@@ -2,6 +2,7 @@
 on the CPU; a device that fails; what auto and cuda say where there is no GPU."""
 import json
 import os
+import re
 import subprocess
 
 import pytest
@@ -72,10 +73,28 @@ def test_pages_get_what_is_left_of_the_device(monkeypatch):
         assert 50 << 20 < pages * 16 * 384 < 103 << 20, server.output()
 
 
+def cuda(monkeypatch, **variables):
+    monkeypatch.setenv("TOKEND_CUDA_MODULE", MODULE)
+    for name, value in variables.items():
+        monkeypatch.setenv("TOKEND_EMU_" + name, str(value))
+
+
+@emulated
+def test_what_the_device_takes_in_the_first_steps_is_left_to_it(monkeypatch):
+    """Its kernels take memory when they first run, and the pool all that is left."""
+    cuda(monkeypatch, MEMORY=64, KERNEL_MEMORY=1024)
+    with Tokend(*FLAGS[2:], "--gpu-memory-utilization", "1", "--device", "cuda", model=SMALL) as server:
+        pages = server.metric("tokend:pages")
+        assert 20 << 20 < pages * 16 * 384 < 50 << 20, server.output()
+        assert streamed(server)[0]
+        for n in 1, 3, 8, 27:
+            r = server.http.post("/v1/completions", json={"prompt": [[5] * n] * 4, "max_tokens": 3})
+            assert r.status_code == 200, r.text
+
+
 @emulated
 def test_a_device_that_fails_is_told_and_ends_the_program(monkeypatch):
-    monkeypatch.setenv("TOKEND_CUDA_MODULE", MODULE)
-    monkeypatch.setenv("TOKEND_EMU_FAULT", "100")
+    cuda(monkeypatch, FAULT=300)
     with Tokend(*FLAGS, "--device", "cuda", "--enforce-eager", model=SMALL) as server:
         assert server.http.get("/health").status_code == 200
         r = ask(server, False)
@@ -106,6 +125,17 @@ def test_what_does_not_fit_the_gpu_is_refused_with_what_would(monkeypatch):
     assert code != 0 and "the GPU's memory that may be used" in log and "at most" in log
     code, log = start("--device", "cuda", "--gpu-memory-utilization", "0.001")
     assert code != 0 and "--gpu-memory-utilization" in log
+
+
+@emulated
+def test_a_context_that_does_not_fit_the_gpu_is_refused_and_the_one_that_is_told_fits(monkeypatch):
+    cuda(monkeypatch, MEMORY=32)
+    flags = ("--device", "cuda", "--max-num-seqs", "2", "--max-num-batched-tokens", "16", "--gpu-memory-utilization")
+    code, log = start(*flags, "0.2", "--max-model-len", "1024")
+    assert code != 0 and re.search(r"weights need \d+\.\d MiB, activations \d+\.\d, KV pages of 1024 tokens 0\.4", log), log
+    share = re.search(r"--gpu-memory-utilization (0\.\d\d) fits", log)
+    with Tokend(*flags, share[1], "--max-model-len", "1024", model=SMALL) as server:
+        assert ask(server, False).status_code == 200
 
 
 @emulated

@@ -1,0 +1,62 @@
+/* engine_warm_up.c: steps that nobody asked for, run before the KV pool takes what is left of a
+ * device's memory. What the device takes when it first does something (kernels are loaded, and
+ * libraries take their working memory) is taken then. */
+#include "engine_impl.h"
+
+/* A step of n_seqs sequences of `n` tokens each. What is computed is of no use, so the page tables
+ * go round the pool where it has fewer pages than sequences would: at worst tokens write one slot.
+ */
+static void fill_inputs(struct engine *e, int n_seqs, int n, int n_pages)
+{
+    struct step_inputs *in = e->backend->ops->step_begin(e->backend);
+    const int block = e->config.block_size, pages = (n + block - 1) / block;
+    int row = 0;
+    for (int i = 0; i < n_seqs; i++) {
+        int32_t *table = in->page_tables + (size_t)i * (size_t)e->max_pages;
+        in->seqs[i] = (struct step_seq){row, n, 0};
+        for (int j = 0; j < pages; j++)
+            table[j] = (int32_t)(((int64_t)i * pages + j) % n_pages);
+        for (int j = 0; j < n; j++, row++) {
+            in->ids[row] = 0;
+            in->positions[row] = j;
+            in->kv_slots[row] = table[j / block] * block + j % block;
+            in->adapters[row] = -1;
+        }
+        in->logit_rows[i] = row - 1;
+    }
+    in->n_rows = row;
+    in->n_seqs = n_seqs;
+    in->n_logits = n_seqs < e->max_logits ? n_seqs : e->max_logits;
+}
+
+static bool run_step(struct engine *e, int n_seqs, int n, int n_pages, struct err *err)
+{
+    fill_inputs(e, n_seqs, n, n_pages);
+    model_forward(e->model);
+    return e->backend->ops->submit(e->backend, err);
+}
+
+/* The most tokens that every sequence can have in one step */
+static int most_tokens(const struct engine *e)
+{
+    const int most = e->config.max_num_batched_tokens / e->config.max_num_seqs;
+    const int context = e->max_pages * e->config.block_size;
+    return most < context ? most : context;
+}
+
+int engine_warm_up_pages(const struct engine *e)
+{
+    const int block = e->config.block_size;
+    const int64_t pages = (int64_t)e->config.max_num_seqs * ((most_tokens(e) + block - 1) / block);
+    return pages < INT32_MAX / block ? (int)pages : INT32_MAX / block;
+}
+
+/* The largest step, and a decode of each size that may have kernels of its own */
+bool engine_warm_up(struct engine *e, int n_pages, struct err *err)
+{
+    const int most = e->config.max_num_seqs;
+    for (int n = 1; n < most; n *= 2)
+        if (!run_step(e, n, 1, n_pages, err))
+            return false;
+    return run_step(e, most, 1, n_pages, err) && run_step(e, most, most_tokens(e), n_pages, err);
+}
