@@ -87,7 +87,7 @@ static bool count_params(struct model_spec *s, struct err *e)
 {
     static const struct imagined_types floats = {DTYPE_F32, DTYPE_F32, DTYPE_F32};
     struct weights *w = weights_open_imagined(&floats, e);
-    const bool ok = w && model_check(w, s, &s->n_params, e);
+    const bool ok = w && model_check(w, s, &s->n_params, NULL, e);
     weights_close(w);
     s->n_params /= sizeof(float);
     return ok;
@@ -95,7 +95,7 @@ static bool count_params(struct model_spec *s, struct err *e)
 
 static bool count_bytes(struct plan_model *m, const struct weights *w, struct err *e)
 {
-    if (!model_check(w, &m->spec, &m->weight_bytes, e))
+    if (!model_check(w, &m->spec, &m->weight_bytes, NULL, e))
         return false;
     for (int i = 0; i < m->spec.n_layers; i++)
         if (model_spec_has_experts(&m->spec, i))

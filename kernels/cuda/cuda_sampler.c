@@ -78,6 +78,7 @@ bool cuda_sampler_open(struct backend *base, const struct sampler_config *c, str
     struct cuda_sampler *s = blocks_take(&b->blocks, 1, sizeof *s, "sampler", NULL, e);
     if (!s)
         return false;
+    cuda_graphs_forget(b); /* embeddings read tokens that it draws */
     b->sampler = s;
     s->config = *c;
     for (int i = 0; i < CUDA_STEPS_AHEAD; i++)
