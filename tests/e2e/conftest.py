@@ -28,11 +28,13 @@ NOT_OF_DEVICE = {
     "test_tokenize.py": "computes nothing",
 }
 
+
 def pytest_configure(config):
     config.addinivalue_line("markers", "cpu(why): of the CPU backend only, whatever TOKEND_E2E_DEVICE says")
     config.addinivalue_line("markers", "real_model: looks at answers that random weights do not give")
     if DEVICE != "cpu":
         use_emulated_device(config)
+
 
 def use_emulated_device(config):
     import tiny_chat
@@ -46,8 +48,10 @@ def use_emulated_device(config):
     model = os.path.join(folder.name, "tiny_chat.gguf")
     tiny_chat.make(model, tokend.MODEL)
     tokend.MODEL, tokend.EMULATED = model, True  # before the tests are imported
+    # The largest steps run at each start.
     os.environ.update(TOKEND_DEVICE="cuda", TOKEND_CUDA_MODULE=module, TOKEND_EMU_MEMORY=str(EMULATED_MIB),
-                      TOKEND_MAX_NUM_BATCHED_TOKENS="64")  # a step of these is run at each start
+                      TOKEND_MAX_NUM_SEQS="8", TOKEND_MAX_NUM_BATCHED_TOKENS="32")
+
 
 def why_not(item):
     """Why a test does not run on a device other than the CPU"""
@@ -59,6 +63,7 @@ def why_not(item):
     if item.name.startswith("test_bench"):
         return "tokend bench takes its device from its flags alone"
     return NOT_OF_DEVICE.get(item.path.name)
+
 
 def pytest_collection_modifyitems(items):
     for item in items:
