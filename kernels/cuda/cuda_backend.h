@@ -213,7 +213,6 @@ struct cuda_backend {
     struct cuda_sampler *sampler; /* NULL: nothing is drawn on the device */
     struct record *plan;
     int n_plan, max_plan;
-    int n_fixed; /* records that a graph may hold; behind them what differs in each step */
     int windows[CUDA_MAX_WINDOWS], n_windows; /* of this step's attention */
     struct cuda_step step;
 };
@@ -311,7 +310,7 @@ uint64_t cuda_graphs_bytes(const struct cuda_backend *);
 /* Destroys them: at the end, and when something changed that launches depend on and that neither
  * the plan nor the step's shape shows. */
 void cuda_graphs_forget(struct cuda_backend *);
-/* Launches the graph of the step's fixed operations, once its inputs are on their way; false: there
+/* Launches the graph of the step's plan, once its inputs are on their way; false: there
  * is none. */
 bool cuda_graph_launch(struct cuda_backend *, cudaError_t *);
 /* After these operations' kernels were launched: captures them for later steps of the shape, if it
@@ -325,8 +324,8 @@ bool cuda_submit(struct backend *, struct err *e);
 bool cuda_launch_step(struct cuda_backend *);
 /* False: the device failed, and b->fault says with what first. */
 bool cuda_note(struct cuda_backend *, cudaError_t, const char *what);
-/* Launches the kernels of operations [first, end) of the plan; *at: the one that failed. */
-cudaError_t cuda_run_plan(struct cuda_backend *, int first, int end, int *at);
+/* Launches the kernels of the plan; *at: the operation that failed. */
+cudaError_t cuda_run_plan(struct cuda_backend *, int *at);
 /* The rows of the step that an activation has, with padding */
 static inline int cuda_rows(const struct cuda_backend *b, const struct activation *a)
 {

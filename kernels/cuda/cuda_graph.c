@@ -85,9 +85,9 @@ uint64_t cuda_graphs_bytes(const struct cuda_backend *b)
 
 static int find_walk(const struct cuda_backend *b)
 {
-    const size_t bytes = (size_t)b->n_fixed * sizeof *b->plan;
+    const size_t bytes = (size_t)b->n_plan * sizeof *b->plan;
     for (int i = 0; i < MAX_WALKS; i++)
-        if (b->graphs->walks[i].n == b->n_fixed &&
+        if (b->graphs->walks[i].n == b->n_plan &&
             memcmp(b->graphs->walks[i].plan, b->plan, bytes) == 0)
             return i;
     return -1;
@@ -102,8 +102,8 @@ static void add_walk(struct cuda_backend *b)
         if (g->all[i].exec && g->all[i].walk == walk)
             destroy(b, &g->all[i]);
     g->next_walk = (walk + 1) % MAX_WALKS;
-    g->walks[walk].n = b->n_fixed;
-    memcpy(g->walks[walk].plan, b->plan, (size_t)b->n_fixed * sizeof *b->plan);
+    g->walks[walk].n = b->n_plan;
+    memcpy(g->walks[walk].plan, b->plan, (size_t)b->n_plan * sizeof *b->plan);
 }
 
 static struct cuda_graph *find(struct cuda_backend *b)
@@ -153,7 +153,7 @@ static cudaError_t capture(struct cuda_backend *b, cudaGraph_t *graph)
     cudaError_t code = cudaStreamBeginCapture(b->stream, cudaStreamCaptureModeThreadLocal);
     if (code != cudaSuccess)
         return code;
-    code = cuda_run_plan(b, 0, b->n_fixed, &failed);
+    code = cuda_run_plan(b, &failed);
     const cudaError_t end = cudaStreamEndCapture(b->stream, graph);
     return code == cudaSuccess ? end : code;
 }

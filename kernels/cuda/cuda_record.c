@@ -27,7 +27,7 @@ bool cuda_plan_grow(struct cuda_backend *b, int n_layers, struct err *e)
 struct step_inputs *cuda_step_begin(struct backend *base)
 {
     struct cuda_backend *b = cuda_of(base);
-    b->n_plan = b->n_fixed = b->n_windows = 0;
+    b->n_plan = b->n_windows = 0;
     cuda_sampler_begin(b);
     b->inputs.n_rows = b->inputs.n_seqs = b->inputs.n_logits = 0;
     for (struct activation *a = b->host_rows; a; a = a->next_host)
@@ -45,7 +45,6 @@ static struct record *record(struct backend *base, enum op op, struct activation
     r->op = op;
     r->out = out;
     r->x = x;
-    b->n_fixed = b->n_plan;
     out->written = true;
     return r;
 }

@@ -150,29 +150,24 @@ static bool check_op(struct cuda_backend *b, cudaError_t code, int i)
     return cuda_note(b, code, what);
 }
 
-cudaError_t cuda_run_plan(struct cuda_backend *b, int first, int end, int *at)
+cudaError_t cuda_run_plan(struct cuda_backend *b, int *at)
 {
     cudaError_t code = cudaSuccess;
-    for (*at = first; *at < end; ++*at)
+    for (*at = 0; *at < b->n_plan; ++*at)
         if ((code = run(b, &b->plan[*at])) != cudaSuccess)
             break;
     return code;
 }
 
-static bool run_operations(struct cuda_backend *b, int first, int end)
+/* By a graph if there is one; else there may be one the next time. */
+static bool run_plan(struct cuda_backend *b)
 {
     int at;
-    const cudaError_t code = cuda_run_plan(b, first, end, &at);
-    return check_op(b, code, at);
-}
-
-/* By a graph if there is one; else there may be one the next time. */
-static bool run_fixed(struct cuda_backend *b)
-{
     cudaError_t code;
     if (cuda_graph_launch(b, &code))
         return cuda_note(b, code, "a step's graph");
-    if (!run_operations(b, 0, b->n_fixed))
+    code = cuda_run_plan(b, &at);
+    if (!check_op(b, code, at))
         return false;
     cuda_graph_keep(b);
     return true;
@@ -197,7 +192,7 @@ bool cuda_launch_step(struct cuda_backend *b)
     assert(in->n_logits >= 0 && in->n_logits <= b->config.max_logits);
     (void)in;
     return cuda_note(b, cuda_inputs_upload(b), "copying a step's inputs, or a kernel before it") &&
-           run_fixed(b) && run_operations(b, b->n_fixed, b->n_plan);
+           run_plan(b);
 }
 
 bool cuda_submit(struct backend *base, struct err *e)
