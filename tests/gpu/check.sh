@@ -84,7 +84,7 @@ compile() {
     pkg-config --exists libmicrohttpd jansson libuv libpcre2-8 libutf8proc 2>/dev/null || only=-Dkernels_only=true
     [ -z "$only" ] || echo "libmicrohttpd, jansson, libuv, PCRE2 or utf8proc is missing: without the server"
     rm -rf build-gpu
-    meson setup build-gpu -Dgpu_arch="$(arch)" $only && ninja -j "$jobs" -C build-gpu gpu_check
+    meson setup build-gpu -Dgpu_arch="$(arch)" $only && ninja -j "$jobs" -C build-gpu gpu_check tokend-cuda.so
 }
 
 if [ -z "$build" ] && [ -z "$emulated" ]; then
