@@ -124,12 +124,14 @@ static void close_whole(struct whole *w)
     bench_close(&w->lab);
 }
 
-/* The layers that fit, should not all do */
+/* One sequence where several do not fit, and the layers that do, should not all of them */
 static struct bench_sizes fitting(const struct bench_sizes *all, double memory)
 {
     struct bench_sizes s = *all;
-    while (s.n_layers > 1 &&
-           decode_bytes(&s, s.max_batch) + 2.0 * s.n_vocab * s.n_embd > 0.8 * memory)
+    const double embedding = 2.0 * s.n_vocab * s.n_embd;
+    if (decode_bytes(&s, s.max_batch) + embedding > 0.75 * memory)
+        s.max_batch = 1;
+    while (s.n_layers > 1 && decode_bytes(&s, s.max_batch) + embedding > 0.75 * memory)
         s.n_layers--;
     return s;
 }
@@ -174,7 +176,8 @@ bool bench_model(struct bench_report *r, const struct bench_sizes *all)
             bench_figure(r, "prompt", prompt_ops(&s) / took / 1e12, "TFLOP/s",
                          r->limits->mma_f16 / 1e12, "measured mma");
         }
-        ok = ok && decode_speed(r, &w, &s, 1) && decode_speed(r, &w, &s, s.max_batch);
+        ok = ok && decode_speed(r, &w, &s, 1) &&
+             (s.max_batch == 1 || decode_speed(r, &w, &s, s.max_batch));
     }
     close_whole(&w);
     return ok;

@@ -105,7 +105,7 @@ if [ -n "$emulated" ]; then
     suffix=_emu tests="$build/tests/cuda_emu/test_cuda_emu"
 else
     export TOKEND_CUDA_MODULE=$build/tokend-cuda.so
-    suffix='' tests=$(ls "$build"/tests/gpu/gpu_test_* 2>/dev/null | grep -v '\.p$')
+    suffix='' tests=$(find "$build/tests/gpu" -maxdepth 1 -type f -name 'gpu_test_*' | sort)
 fi
 gpu=$build/tests/gpu
 
