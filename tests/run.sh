@@ -12,7 +12,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 need_packages $build_packages libcmocka-dev curl ca-certificates python3 python3-venv
 build=${TOKEND_BUILD:-build}
 make_venv
-[ "${TOKEND_CUDA:-}" != wheels ] || cuda_wheels
+if [ "${TOKEND_CUDA:-}" = wheels ]; then
+    need_packages g++
+    cuda_wheels
+fi
 build_tokend "$build" --werror
 export TOKEND_CORPUS=${TOKEND_CORPUS:-$PWD/../shared/golden}
 export TOKEND_MODEL
