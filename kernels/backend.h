@@ -265,6 +265,16 @@ struct backend_ops {
      * `start` and `finish`. */
     bool (*sampler_open)(struct backend *, const struct sampler_config *, struct err *e);
 
+    /* Takes memory of the host for so many pages, for what must make room: after the last kv_open,
+     * once. CUDA: pinned; CPU: touched when a page first goes there. */
+    bool (*swap_open)(struct backend *, int n_host_pages, struct err *e);
+    /* Copies pages[i] of the pool to host_pages[i], or back, for i < n; no page and no host page
+     * twice. As if at once: after every earlier submit, copy and swap, before every later one. On a
+     * GPU steps run meanwhile, but for those that use one of the pages; what fails is told by the
+     * next submit. */
+    void (*swap_out)(struct backend *, const int32_t *pages, const int32_t *host_pages, int n);
+    void (*swap_in)(struct backend *, const int32_t *pages, const int32_t *host_pages, int n);
+
     /* --- a step --- */
     struct step_inputs *(*step_begin)(struct backend *); /* empties the plan */
 

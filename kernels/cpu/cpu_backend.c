@@ -384,6 +384,47 @@ static void page_fill(struct backend *base, int page, uint8_t byte)
     memset(kv->data + (size_t)page * kv->page_bytes, byte, kv->page_bytes);
 }
 
+/* --- swap space --- */
+
+static bool swap_open(struct backend *base, int n_host_pages, struct err *e)
+{
+    struct cpu_backend *b = cpu(base);
+    assert(b->kv.data && !b->swap && n_host_pages > 0);
+    b->swap =
+        blocks_take(&b->blocks, (size_t)n_host_pages, b->kv.page_bytes, "swap space", NULL, e);
+    b->n_swap = n_host_pages;
+    return b->swap;
+}
+
+struct swap_job {
+    const struct cpu_backend *b;
+    const int32_t *pages, *host_pages;
+    bool out;
+};
+
+static void swap_page(void *arg, int i)
+{
+    const struct swap_job *job = arg;
+    const struct kv_pool *kv = &job->b->kv;
+    assert(job->pages[i] >= 0 && job->pages[i] < kv->n_pages);
+    assert(job->host_pages[i] >= 0 && job->host_pages[i] < job->b->n_swap);
+    uint8_t *page = kv->data + (size_t)job->pages[i] * kv->page_bytes;
+    uint8_t *host = job->b->swap + (size_t)job->host_pages[i] * kv->page_bytes;
+    memcpy(job->out ? host : page, job->out ? page : host, kv->page_bytes);
+}
+
+static void swap_out(struct backend *base, const int32_t *pages, const int32_t *host_pages, int n)
+{
+    struct swap_job job = {cpu(base), pages, host_pages, true};
+    team_for(cpu(base)->team, swap_page, &job, n);
+}
+
+static void swap_in(struct backend *base, const int32_t *pages, const int32_t *host_pages, int n)
+{
+    struct swap_job job = {cpu(base), pages, host_pages, false};
+    team_for(cpu(base)->team, swap_page, &job, n);
+}
+
 /* --- running --- */
 
 static bool submit(struct backend *base, struct err *e)
@@ -448,6 +489,9 @@ static const struct backend_ops ops = {
     .kv_extra_bytes = kv_extra_bytes,
     .page_copy = page_copy,
     .page_fill = page_fill,
+    .swap_open = swap_open,
+    .swap_out = swap_out,
+    .swap_in = swap_in,
     .step_begin = record_step_begin,
     .embed = record_embed,
     .norm = record_norm,

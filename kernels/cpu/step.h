@@ -119,6 +119,8 @@ struct cpu_backend {
     int widest_plain;       /* of those that no linear reads */
 
     struct kv_pool kv; /* data NULL before kv_open */
+    uint8_t *swap;     /* [n_swap][kv.page_bytes], NULL before swap_open */
+    int n_swap;
     struct lone_row *lone;
     struct query_tile *tiles;
     int n_lone, n_tiles;

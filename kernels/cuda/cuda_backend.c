@@ -151,6 +151,8 @@ static uint8_t *page_at(const struct cuda_backend *b, int page)
 static void page_copy(struct backend *base, int src, int dst)
 {
     struct cuda_backend *b = cuda_of(base);
+    cuda_swap_wait_page(b, src);
+    cuda_swap_wait_page(b, dst);
     cuda_note(b,
               cudaMemcpyAsync(page_at(b, dst), page_at(b, src), cuda_kv_page_bytes(&b->kv),
                               cudaMemcpyDeviceToDevice, b->stream),
@@ -160,6 +162,7 @@ static void page_copy(struct backend *base, int src, int dst)
 static void page_fill(struct backend *base, int page, uint8_t byte)
 {
     struct cuda_backend *b = cuda_of(base);
+    cuda_swap_wait_page(b, page);
     cuda_note(b, cudaMemsetAsync(page_at(b, page), byte, cuda_kv_page_bytes(&b->kv), b->stream),
               "filling a page");
 }
@@ -211,6 +214,7 @@ static void close_cuda(struct backend *base)
         return;
     if (b->stream)
         cudaStreamSynchronize(b->stream); /* of a failed device: an error that was told */
+    cuda_swap_close(b);
     cuda_uploads_close(b);
     cuda_graphs_forget(b);
     cuda_inputs_close(b);
@@ -247,6 +251,9 @@ static const struct backend_ops ops = {
     .page_copy = page_copy,
     .page_fill = page_fill,
     .sampler_open = cuda_sampler_open,
+    .swap_open = cuda_swap_open,
+    .swap_out = cuda_swap_out,
+    .swap_in = cuda_swap_in,
     .step_begin = cuda_step_begin,
     .embed = cuda_record_embed,
     .norm = cuda_record_norm,

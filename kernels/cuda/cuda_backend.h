@@ -175,6 +175,19 @@ struct cuda_step {
     struct cuda_attention_step attention[CUDA_MAX_WINDOWS];
 };
 
+/* Pages in pinned memory of the host, and copies to and from there. Batches of copies are counted
+ * from 1. */
+enum { CUDA_SWAP_EVENTS = 16 };
+struct cuda_swap {
+    uint8_t *host; /* [n_pages] */
+    int n_pages;
+    cudaStream_t stream;
+    cudaEvent_t given;                  /* of the steps' stream: all that it was given so far */
+    cudaEvent_t done[CUDA_SWAP_EVENTS]; /* of the last batches, by number */
+    uint64_t *last;                     /* [pages of the device] its last batch */
+    uint64_t n_batches, n_waited;       /* n_waited: those that the steps' stream waits for */
+};
+
 struct cuda_backend {
     struct backend base;
     struct backend_config config;
@@ -206,6 +219,7 @@ struct cuda_backend {
     struct cuda_attention attention;
     float *partials;
     size_t partials_bytes;
+    struct cuda_swap swap;
 
     struct step_inputs inputs;
     struct cuda_inputs uploads;
@@ -242,6 +256,19 @@ void cuda_pinned_free(struct cuda_backend *);
 bool cuda_put(void *to, const void *from, size_t bytes, const char *what, struct err *e);
 /* False and *e, which says what was done, unless it succeeded */
 bool cuda_check(cudaError_t, const char *what, struct err *e);
+
+/* False unless it succeeded; then the next submit tells of it, and nothing runs any more. */
+bool cuda_note(struct cuda_backend *, cudaError_t, const char *what);
+
+/* --- cuda_swap.c: the table's functions --- */
+
+bool cuda_swap_open(struct backend *, int n_host_pages, struct err *e);
+void cuda_swap_out(struct backend *, const int32_t *pages, const int32_t *host_pages, int n);
+void cuda_swap_in(struct backend *, const int32_t *pages, const int32_t *host_pages, int n);
+void cuda_swap_close(struct cuda_backend *);
+/* What the stream is given from now on may use this page, or those of the step that is recorded. */
+void cuda_swap_wait_page(struct cuda_backend *, int page);
+void cuda_swap_wait_step(struct cuda_backend *);
 
 /* --- cuda_weights.c: the table's functions --- */
 

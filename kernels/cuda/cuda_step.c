@@ -191,6 +191,7 @@ bool cuda_launch_step(struct cuda_backend *b)
     assert(in->n_seqs >= 0 && in->n_seqs <= b->config.max_seqs);
     assert(in->n_logits >= 0 && in->n_logits <= b->config.max_logits);
     (void)in;
+    cuda_swap_wait_step(b);
     return cuda_note(b, cuda_inputs_upload(b), "copying a step's inputs, or a kernel before it") &&
            run_plan(b);
 }

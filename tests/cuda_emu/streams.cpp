@@ -25,7 +25,7 @@ struct CUstream_st {
 struct CUevent_st {
     CUstream_st *stream; /* where it was recorded */
     CUgraph_st *graph;   /* while that captured */
-    int pending;         /* records that are not done */
+    uint64_t recorded, done; /* how often */
 };
 
 static CUstream_st default_stream = {{}, nullptr, false, true, false};
@@ -218,9 +218,10 @@ cudaError_t cudaDeviceSynchronize(void)
 
 /* --- events --- */
 
-static void wait_for(CUevent_st *e)
+/* Until the n-th record is done: later ones do not matter to who waited before them. */
+static void wait_for(CUevent_st *e, uint64_t n)
 {
-    while (e->pending && e->stream && do_one(e->stream))
+    while (e->done < n && e->stream && do_one(e->stream))
         ;
 }
 
@@ -232,7 +233,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned)
 
 cudaError_t cudaEventDestroy(cudaEvent_t e)
 {
-    wait_for(e);
+    wait_for(e, e->recorded);
     delete e;
     return cudaSuccess;
 }
@@ -244,9 +245,9 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t stream)
     e->stream = s;
     if (s->graph)
         return cudaSuccess;
-    e->pending++;
+    e->recorded++;
     return runtime_enqueue(stream, [e] {
-        e->pending--;
+        e->done++;
         return cudaSuccess;
     });
 }
@@ -265,8 +266,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t e, unsigned)
         emu_report("cudaStreamWaitEvent of a stream that captures: the event was recorded before");
         return runtime_error(cudaErrorStreamCaptureIsolation);
     }
-    return runtime_enqueue(stream, [e] {
-        wait_for(e);
+    return runtime_enqueue(stream, [e, n = e->recorded] {
+        wait_for(e, n);
         return cudaSuccess;
     });
 }
@@ -275,15 +276,15 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e)
 {
     if (!runtime_may("cudaEventSynchronize"))
         return runtime_error(cudaErrorStreamCaptureUnsupported);
-    wait_for(e);
+    wait_for(e, e->recorded);
     return runtime_sticky();
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t e)
 {
-    if (e->pending && e->stream)
+    if (e->done < e->recorded && e->stream)
         do_one(e->stream);
-    return e->pending ? cudaErrorNotReady : runtime_sticky();
+    return e->done < e->recorded ? cudaErrorNotReady : runtime_sticky();
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t fn, void *arg)
