@@ -18,6 +18,16 @@ void log_setup(enum log_level least, enum log_format format)
     line_format = format;
 }
 
+enum log_level log_least(void)
+{
+    return least_level;
+}
+
+enum log_format log_format_of_lines(void)
+{
+    return line_format;
+}
+
 /* Appends s to out (cap bytes, room kept for an ending), escaping what would break a line. */
 static size_t escape(char *out, size_t at, size_t cap, const char *s)
 {

@@ -10,6 +10,9 @@ enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
 enum log_format { LOG_TEXT, LOG_JSON };
 
 void log_setup(enum log_level least, enum log_format format);
+/* What was set up, for a shared library that has its own copy of this */
+enum log_level log_least(void);
+enum log_format log_format_of_lines(void);
 
 #define log_debug(...) log_line(LOG_DEBUG, __VA_ARGS__)
 #define log_info(...) log_line(LOG_INFO, __VA_ARGS__)

@@ -43,12 +43,12 @@ static bool find(char path[PATH_BYTES], struct err *e)
 
 static bool matches(const struct backend_module *m, struct err *e)
 {
-    if (m->abi == BACKEND_MODULE_ABI && m->ops_bytes == sizeof(struct backend_ops) &&
-        m->config_bytes == sizeof(struct backend_config) &&
-        m->inputs_bytes == sizeof(struct step_inputs) && strcmp(m->version, TOKEND_VERSION) == 0)
+    if (m->abi == BACKEND_MODULE_ABI && m->struct_bytes == sizeof *m &&
+        m->layout == backend_module_layout && strcmp(m->version, TOKEND_VERSION) == 0)
         return true;
-    return err_set(e, ERR_UNSUPPORTED, "it was not built with this program (%s, interface %d)",
-                   TOKEND_VERSION, BACKEND_MODULE_ABI);
+    return err_set(e, ERR_UNSUPPORTED,
+                   "it was not built with this program (%s, interface %d.%08x): build both anew",
+                   TOKEND_VERSION, BACKEND_MODULE_ABI, (unsigned)backend_module_layout);
 }
 
 static const struct backend_module *load(struct err *e)
@@ -64,8 +64,10 @@ static const struct backend_module *load(struct err *e)
         return NULL;
     }
     memcpy(&of, &symbol, sizeof of);
-    if (matches(of(), e))
+    if (matches(of(), e)) {
+        of()->log_setup(log_least(), log_format_of_lines());
         return of();
+    }
     err_prefix(e, "%s", path);
     return NULL;
 }

@@ -165,6 +165,9 @@ bool engine_config_device(struct engine_config *c, const char *device, bool tell
     }
     if (!usable)
         return err_set(e, why.code, "--device %s: %s", device, why.msg);
+    if (c->repack_cache)
+        log_warn("--repack-cache has no effect with --device cuda: it is of the CPU's weights");
+    c->repack_cache = NULL;
     c->open_backend = backend_cuda_open;
     return true;
 }

@@ -355,10 +355,10 @@ __attribute__((visibility("default"))) const struct backend_module *backend_modu
 {
     static const struct backend_module module = {
         .abi = BACKEND_MODULE_ABI,
-        .ops_bytes = sizeof(struct backend_ops),
-        .config_bytes = sizeof(struct backend_config),
-        .inputs_bytes = sizeof(struct step_inputs),
+        .struct_bytes = sizeof(struct backend_module),
+        .layout = backend_module_layout,
         .version = TOKEND_VERSION,
+        .log_setup = log_setup,
         .usable = usable,
         .open = open_cuda,
     };

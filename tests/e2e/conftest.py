@@ -62,7 +62,11 @@ def why_not(item):
         return "looks at what a real model answers"
     if item.name.startswith("test_bench"):
         return "tokend bench takes its device from its flags alone"
-    return NOT_OF_DEVICE.get(item.path.name)
+    return None
+
+
+def pytest_ignore_collect(collection_path):
+    return True if DEVICE != "cpu" and collection_path.name in NOT_OF_DEVICE else None
 
 
 def pytest_collection_modifyitems(items):

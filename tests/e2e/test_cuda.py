@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 
+import httpx
 import pytest
 from tokend import PROGRAM, Tokend, events, free_port
 
@@ -116,6 +117,59 @@ def test_cuda_without_its_module_is_refused_and_auto_goes_on(monkeypatch, module
     assert code != 0 and "--device cuda: " in log and says in log
     with Tokend(*FLAGS, model=SMALL) as server:
         assert "device: cpu (no cuda: " in server.output() and says in server.output()
+
+
+@emulated
+@pytest.mark.parametrize("n", [1, 2, 40, 120, 172, 200, 260, 400])
+def test_a_fault_at_any_time_ends_what_runs_and_the_program(monkeypatch, n):
+    """At the first launch, in the first steps, in a prompt, while tokens are drawn"""
+    cuda(monkeypatch, FAULT=n)
+    port = free_port()
+    with subprocess.Popen([PROGRAM, "serve", SMALL, "--port", str(port), *FLAGS, "--device", "cuda"],
+                          stderr=subprocess.PIPE, text=True) as p:
+        up = False
+        for line in p.stderr:
+            if "listening on" in line:
+                up = True
+                break
+            last = line
+        if not up:
+            assert p.wait(20) == 1 and "CUDA: " in last, last
+            return
+        url = f"http://127.0.0.1:{port}"
+        try:
+            r = httpx.post(url + "/v1/completions", timeout=60, json={
+                "prompt": list(range(3, 30)), "max_tokens": 60, "ignore_eos": True})
+            assert r.status_code >= 500 and "the device failed" in r.text, r.text
+            assert httpx.get(url + "/health").status_code == 503
+        except httpx.TransportError:
+            pass  # it has ended already
+        assert p.wait(20) == 1
+        assert "the device failed: CUDA: " in p.stderr.read()
+
+
+@emulated
+def test_memory_that_is_not_there_is_told_whenever_it_is_asked_for(monkeypatch):
+    ends = []
+    for n in range(1, 10):
+        monkeypatch.setenv("TOKEND_CUDA_MODULE", MODULE)
+        monkeypatch.setenv("TOKEND_EMU_MALLOC_FAULT", str(n))
+        with subprocess.Popen([PROGRAM, "serve", SMALL, "--port", str(free_port()), *FLAGS, "--device", "cuda"],
+                              stderr=subprocess.PIPE, text=True) as p:
+            last = next((line for line in p.stderr if "listening on" in line or " error " in line), "")
+            if "listening on" in last:
+                p.terminate()
+            ends.append((p.wait(20), last))
+    failed = [line for _, line in ends if "listening on" not in line]
+    assert len(failed) >= 4 and all("of the GPU's memory are wanted, of which" in line for line in failed), failed
+    assert [code for code, _ in ends] == [1] * len(failed) + [0] * (len(ends) - len(failed)), ends
+
+
+@emulated
+def test_the_repack_cache_is_told_to_have_no_effect(monkeypatch, tmp_path):
+    cuda(monkeypatch)
+    with Tokend(*FLAGS, "--device", "cuda", "--repack-cache", str(tmp_path / "nowhere"), model=SMALL) as server:
+        assert "--repack-cache has no effect" in server.output()
 
 
 @emulated
