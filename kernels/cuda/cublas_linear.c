@@ -79,7 +79,9 @@ struct cublas *cublas_open(int max_rows, struct err *e)
         c->handle = NULL; /* of this library */
         c->preference = NULL;
     }
-    err_set(e, each[0].code, "%s; %s", each[0].msg, each[1].msg);
+    err_set(e, each[0].code,
+            "%.200s; %.200s; cuBLAS of CUDA 12 or 13 is wanted, installed or in LD_LIBRARY_PATH",
+            each[0].msg, each[1].msg);
     free(c);
     return NULL;
 }

@@ -3,7 +3,7 @@
 
 struct cublas *cublas_open(int max_rows, struct err *e)
 {
-    err_set(e, ERR_UNSUPPORTED, "the build had no cublasLt.h");
+    err_set(e, ERR_UNSUPPORTED, "this build had no cublasLt.h, which comes with cuBLAS");
     return NULL;
 }
 
@@ -38,5 +38,5 @@ bool cublas_takes(struct cublas *c, const struct cuda_linear *l, int n_rows)
 bool cublas_linear(struct cublas *c, cudaStream_t s, const struct cuda_linear *l, const void *x,
                    int n_rows, struct err *e)
 {
-    return err_set(e, ERR_UNSUPPORTED, "the build had no cublasLt.h");
+    return err_set(e, ERR_UNSUPPORTED, "this build had no cublasLt.h, which comes with cuBLAS");
 }

@@ -36,8 +36,7 @@ void cuda_linears_open(struct cuda_backend *b)
     snprintf(
         b->warning, sizeof b->warning,
         "no cuBLASLt for the weights of F32, F16 and BF16 (%s): our own kernels multiply them, "
-        "which takes several times as long for prompts. Install NVIDIA's cuBLAS 12 or 13, or put "
-        "its directory into LD_LIBRARY_PATH",
+        "which takes several times as long for prompts",
         why.msg);
     b->base.warning = b->warning;
 }
