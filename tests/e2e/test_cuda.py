@@ -166,6 +166,19 @@ def test_memory_that_is_not_there_is_told_whenever_it_is_asked_for(monkeypatch):
 
 
 @emulated
+def test_a_module_of_another_version_is_refused(monkeypatch, tmp_path):
+    version = subprocess.run([PROGRAM, "--version"], capture_output=True, check=True).stdout.split()[1]
+    with open(MODULE, "rb") as f:
+        library = f.read()
+    assert library.count(b"\0" + version + b"\0") == 1
+    stale = tmp_path / "stale.so"
+    stale.write_bytes(library.replace(b"\0" + version + b"\0", b"\0" + b"9" * len(version) + b"\0"))
+    monkeypatch.setenv("TOKEND_CUDA_MODULE", str(stale))
+    code, log = start("--device", "cuda")
+    assert code != 0 and f"{stale}: it was not built with this program" in log, log
+
+
+@emulated
 def test_the_repack_cache_is_told_to_have_no_effect(monkeypatch, tmp_path):
     cuda(monkeypatch)
     with Tokend(*FLAGS, "--device", "cuda", "--repack-cache", str(tmp_path / "nowhere"), model=SMALL) as server:
