@@ -17,7 +17,7 @@ struct shape {
     int n_heads, n_kv_heads, head_dim, block_size;
     int window;
     float soft_cap;
-    bool sinks;
+    bool sinks, wgmma;
 };
 
 /* A sequence of `n` tokens, its queries at all of them, on pages of its own */
@@ -96,6 +96,9 @@ static struct text text_new(struct shape s, int n)
     t.device_q = rig_upload(t.q, sizeof *t.q * n * heads);
     t.device_sinks = s.sinks ? rig_upload(t.sinks, sizeof *t.sinks * s.n_heads) : NULL;
     cuda_ok(cuda_attention_open(&t.a, s.n_heads, &t.kv));
+    if (s.wgmma)
+        cuda_ok(cuda_attention_use_wgmma(&t.a));
+    assert_true(t.a.wgmma == s.wgmma);
     return t;
 }
 
@@ -247,6 +250,20 @@ static void a_prompts_rows_agree_with_the_reference(void **state)
     rig_in_all_orders(prefill_all);
 }
 
+static void wgmma_all(void)
+{
+    run_prefill((struct shape){DTYPE_F16, 2, 1, 64, 16, 0, 0, false, true}, 150, 0);
+    run_prefill((struct shape){DTYPE_BF16, 1, 1, 128, 32, 0, 30, true, true}, 290, 270);
+    run_prefill((struct shape){DTYPE_F16, 3, 1, 80, 16, 200, 0, true, true}, 420, 360);
+    run_prefill((struct shape){DTYPE_BF16, 4, 2, 48, 48, 33, 0, false, true}, 77, 20);
+}
+
+static void a_prompts_rows_by_wgmma_agree_with_the_reference(void **state)
+{
+    (void)state;
+    rig_in_all_orders(wgmma_all);
+}
+
 /* --- a row's bits --- */
 
 static const float *row_at(const struct text *t, const float *rows, int row)
@@ -300,6 +317,30 @@ static void a_row_has_the_same_bits_in_any_chunk_and_batch(void **state)
     run_chunks((struct shape){DTYPE_BF16, 4, 2, 32, 16, 0, 25, true}, 520);
     run_chunks((struct shape){DTYPE_F32, 2, 1, 64, 16, 0, 0, true}, 300);
     run_chunks((struct shape){DTYPE_F16, 2, 2, 64, 16, 50, 0, true}, 300);
+}
+
+/* Rows of prompts, whichever others are there and however segments are shared out */
+static void run_prompt_chunks(struct shape s, int n)
+{
+    struct text t = text_new(s, n);
+    float *want = all_rows(&t);
+    const struct part chunks[] = {{n - 1, 1}, {n - 40, 37}, {200, 80}, {0, 19}};
+    for (int how = 0; how <= NO_PARTIALS; how += NO_PARTIALS) {
+        float *got = attend(&t, chunks, 4, how);
+        same_bits("chunk", &t, row_at(&t, got, 1), row_at(&t, want, n - 40), 37);
+        same_bits("middle", &t, row_at(&t, got, 38), row_at(&t, want, 200), 80);
+        same_bits("prompt", &t, row_at(&t, got, 118), want, 19);
+        free(got);
+    }
+    free(want);
+    rig_free_all();
+}
+
+static void a_prompts_row_by_wgmma_has_the_same_bits_in_any_prompt(void **state)
+{
+    (void)state;
+    run_prompt_chunks((struct shape){DTYPE_F16, 2, 1, 64, 16, 0, 0, false, true}, 520);
+    run_prompt_chunks((struct shape){DTYPE_BF16, 3, 1, 128, 16, 150, 0, true, true}, 400);
 }
 
 static void captured(struct text *t, const struct part *parts, int n, cudaGraphExec_t *exec,
@@ -392,6 +433,15 @@ static void a_nan_reaches_those_who_see_it_and_no_others(void **state)
 {
     (void)state;
     nan_all();
+}
+
+static void a_nan_is_seen_by_wgmma_as_by_mma(void **state)
+{
+    (void)state;
+    for (int of_v = 0; of_v < 2; of_v++) {
+        run_nan((struct shape){DTYPE_F16, 4, 2, 64, 16, 0, 0, false, true}, 150, 13, of_v);
+        run_nan((struct shape){DTYPE_BF16, 2, 2, 16, 16, 21, 0, true, true}, 140, 90, of_v);
+    }
 }
 
 static void a_nan_in_a_query_is_its_rows_alone(void **state)
@@ -514,9 +564,12 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_decoded_row_agrees_with_the_reference),
         cmocka_unit_test(a_prompts_rows_agree_with_the_reference),
+        cmocka_unit_test(a_prompts_rows_by_wgmma_agree_with_the_reference),
         cmocka_unit_test(a_row_has_the_same_bits_in_any_chunk_and_batch),
+        cmocka_unit_test(a_prompts_row_by_wgmma_has_the_same_bits_in_any_prompt),
         cmocka_unit_test(a_captured_step_reads_its_plan_when_it_runs),
         cmocka_unit_test(a_nan_reaches_those_who_see_it_and_no_others),
+        cmocka_unit_test(a_nan_is_seen_by_wgmma_as_by_mma),
         cmocka_unit_test(a_nan_in_a_query_is_its_rows_alone),
         cmocka_unit_test(results_are_rounded_to_the_readers_type),
         cmocka_unit_test(shapes_that_no_kernel_has_are_refused),

@@ -93,7 +93,7 @@ cudaError_t cuda_attention_open(struct cuda_attention *a, int n_heads, const str
         return e;
     if (kv->dtype == DTYPE_BF16 && device.major < 8)
         return cudaErrorNotSupported;
-    *a = {n_heads, kv->n_kv_heads, kv->head_dim, kv->dtype, {}};
+    *a = {n_heads, kv->n_kv_heads, kv->head_dim, kv->dtype, false, {}};
     for (int k = 0; k < CUDA_ATTENTION_KINDS; k++) {
         if (!choose_shape(a, (enum cuda_attention_kind)k, &code, &device))
             return cudaErrorNotSupported;
@@ -140,7 +140,12 @@ cudaError_t cuda_attend(cudaStream_t s, const struct cuda_attention *a, const st
     args.sinks = sinks;
     args.out = out;
     args.out_type = type;
-    for (int k = 0; k < CUDA_ATTENTION_KINDS; k++)
+    if (a->wgmma && step->grid.blocks[CUDA_WIDE] > 0) {
+        cudaError_t e = attend_wgmma(s, args, step->grid.blocks[CUDA_WIDE]);
+        if (e != cudaSuccess)
+            return e;
+    }
+    for (int k = 0; k < (a->wgmma ? CUDA_WIDE : CUDA_ATTENTION_KINDS); k++)
         if (step->grid.blocks[k] > 0)
             LAUNCH(attention, step->grid.blocks[k], 32 * a->kinds[k].warps,
                    a->kinds[k].shared_bytes, s)

@@ -40,6 +40,8 @@ struct attention_code {
 struct attention_code attention_f32(int head_dim);
 struct attention_code attention_f16(int head_dim);
 struct attention_code attention_bf16(int head_dim);
+/* Wide tiles, after cuda_attention_use_wgmma */
+cudaError_t attend_wgmma(cudaStream_t, const struct attention_args &, int n_blocks);
 
 /* --- work --- */
 
@@ -290,23 +292,30 @@ INLINE int share_begin(const struct attention_args &a, enum cuda_attention_kind 
     return (int)((int64_t)a.plan->n_units[kind] * b / gridDim.x);
 }
 
-/* All of a block's work. What the loop needs is read from the plan again each time: kept, it would
- * take registers that large head_dims lack. */
+/* The block's next run, from *unit on; false: there is none. What this takes is read from the plan
+ * each time: kept, it would take registers that large head_dims lack. */
+INLINE bool take_run(const struct attention_args &a, enum cuda_attention_kind kind, int *unit,
+                     struct attention_run *run)
+{
+    int end = share_begin(a, kind, blockIdx.x + 1);
+    if (*unit >= end)
+        return false;
+    const void *tiles = (const char *)a.plan + a.plan->tiles_at[kind];
+    *run = next_run(
+        a, find_tile((const struct cuda_attention_tile *)tiles, a.plan->n_tiles[kind], *unit), unit,
+        end);
+    return true;
+}
+
+/* All of a block's work */
 template <class T, int D, class S>
 INLINE void attend_share(S *s, const struct attention_args &a, enum cuda_attention_kind kind,
                          T *stages, int n_stages)
 {
     int unit = share_begin(a, kind, blockIdx.x);
-    for (;;) {
-        int end = share_begin(a, kind, blockIdx.x + 1);
-        if (unit >= end)
-            return;
-        const void *tiles = (const char *)a.plan + a.plan->tiles_at[kind];
-        const struct cuda_attention_tile *t =
-            find_tile((const struct cuda_attention_tile *)tiles, a.plan->n_tiles[kind], unit);
-        struct attention_run run = next_run(a, t, &unit, end);
+    struct attention_run run;
+    while (take_run(a, kind, &unit, &run))
         attend<T, D>(s, a, run, stages, n_stages);
-    }
 }
 
 #endif

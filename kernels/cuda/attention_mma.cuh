@@ -224,35 +224,25 @@ INLINE bool add_values(float acc[D / 8][4], const float p[KEYS / 8][4], const T 
     return any != 0;
 }
 
-/* NaN to the sums of rows that see a V that is NaN: counts these by products of ones. */
+/* NaN to the sums of rows that see a V that is NaN; rare, so short and in few registers. */
 template <class T, int D>
 INLINE void poison(float acc[D / 8][4], const int position[2], int window, int key0, const T *v)
 {
-    const T *row = value_row<T, D>(v);
-    const uint32_t one = pack(T(), 1, 0);
+    const T *at = v + threadIdx.x % 4 * 2;
 #pragma unroll
-    for (int n = 0; n < KEYS / 16; n++) {
-        uint32_t left[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            int key = key_of(key0, 2 * n + i / 2, 0), at = position[i % 2];
-            left[i] = pack(T(), is_seen(key, at, window), is_seen(key + 1, at, window));
+    for (int n = 0; n < D / 8; n++) {
+        uint32_t seen[2] = {0, 0}; /* NaN, of the two columns */
+#pragma unroll 1
+        for (int key = 0; key < KEYS; key++) {
+            uint32_t nan =
+                nan_halves(T(), *(const uint32_t *)(at + key * tile_layout<T, D>::PITCH + 8 * n));
+            for (int half = 0; half < 2; half++)
+                seen[half] |= is_seen(key0 + key, position[half], window) ? nan : 0;
         }
 #pragma unroll
-        for (int d = 0; d < D / 16; d++) {
-            float counts[2][4] = {};
-            uint32_t b[4];
-            ldmatrix_x4_trans(b, row + n * 16 * tile_layout<T, D>::PITCH + d * 16);
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                b[i] = nan_halves(T(), b[i]) * one;
-            mma(T(), counts[0], left, b);
-            mma(T(), counts[1], left, b + 2);
-#pragma unroll
-            for (int e = 0; e < 8; e++)
-                if (counts[e / 4][e % 4] > 0)
-                    acc[2 * d + e / 4][e % 4] = NAN;
-        }
+        for (int e = 0; e < 4; e++)
+            if (seen[e / 2] >> e % 2 * 16 & 1)
+                acc[n][e] = NAN;
     }
 }
 

@@ -121,8 +121,9 @@ enum cuda_attention_kind {
 struct cuda_attention {
     int n_heads, n_kv_heads, head_dim;
     enum dtype dtype;
+    bool wgmma; /* wide tiles by another kernel, below */
     struct {
-        int warps, n_stages; /* of a block */
+        int warps, n_stages; /* of a block; of warps those that have rows */
         size_t shared_bytes;
         int blocks; /* that the device runs at once */
     } kinds[CUDA_ATTENTION_KINDS];
@@ -131,6 +132,9 @@ struct cuda_attention {
  * cudaErrorNotSupported: the device has too little shared memory (F32 beyond 128 on capability 7.5)
  * or no mma of the type (BF16 there). */
 cudaError_t cuda_attention_open(struct cuda_attention *, int n_heads, const struct cuda_kv *);
+/* Wide tiles by the kernel for capability 9.0 where the device, the type and head_dim allow; before
+ * the first plan. A row's bits are then not those that it has in a narrow tile. */
+cudaError_t cuda_attention_use_wgmma(struct cuda_attention *);
 
 struct cuda_attention_tile {
     int32_t seq;           /* its page table */

@@ -181,6 +181,18 @@ void emu_barrier(int id, int expected, emu_place at)
     run_next();
 }
 
+void emu_sleep(const char *what, emu_place at)
+{
+    threads[current].waits_for = what;
+    threads[current].at = at;
+    run_next();
+}
+
+void emu_wake(int thread)
+{
+    ready.push_back(thread);
+}
+
 /* --- warps --- */
 
 /* The lanes of a warp that exist and run */
@@ -289,6 +301,7 @@ static bool run_block(int n)
         r = emu_random();
     start_threads(n);
     copies_reset(n);
+    hopper_reset();
     race_block(n);
     run_next();
     return !failed;

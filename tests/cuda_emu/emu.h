@@ -28,6 +28,12 @@ void shared_close();
 /* async_copy.cpp: copies of the thread that runs */
 void copies_reset(int n_threads);
 
+/* hopper.cpp: barriers, copies and products of the block */
+void hopper_reset();
+/* The thread that runs waits, for `what`, until another wakes it. */
+void emu_sleep(const char *what, emu_place);
+void emu_wake(int thread);
+
 /* The thread that runs, -1 outside of kernels */
 int emu_thread();
 
@@ -39,6 +45,9 @@ void race_launch(const char *kernel);
 void race_block(int n_threads);
 /* These threads have met: what each did before, all others see. */
 void race_join(const int *threads, int n);
+/* What the thread did before, those see who acquire of the same object later. */
+void race_release(const void *object);
+void race_acquire(const void *object);
 void race_access(const void *, size_t, bool write, const void *pc);
 
 enum { EMU_DEVICE_BYTES = 1 << 30, EMU_SHARED_DEFAULT = 48 << 10 };

@@ -31,7 +31,8 @@ static std::multimap<size_t, char *> unused;
 static std::map<char *, size_t> sizes;
 static uint32_t block, first_block;
 static int n_threads;
-static std::vector<uint32_t> clocks; /* [n_threads][n_threads] */
+static std::vector<uint32_t> clocks;                            /* [n_threads][n_threads] */
+static std::map<const void *, std::vector<uint32_t>> of_object; /* a clock each */
 static std::set<std::pair<uint32_t, uint32_t>> told;
 static const char *kernel_name = "?";
 extern "C" const char __executable_start;
@@ -101,6 +102,7 @@ void race_block(int n)
 {
     block++;
     n_threads = n;
+    of_object.clear();
     clocks.assign((size_t)n * n, 0);
     for (int i = 0; i < n; i++)
         clocks[(size_t)i * n + i] = 1;
@@ -117,6 +119,28 @@ void race_join(const int *who, int n)
         memcpy(own, joined.data(), joined.size() * sizeof *own);
         own[who[w]]++;
     }
+}
+
+static void join(std::vector<uint32_t> *into, const uint32_t *clock)
+{
+    into->resize((size_t)n_threads);
+    for (int i = 0; i < n_threads; i++)
+        (*into)[(size_t)i] = max((*into)[(size_t)i], clock[i]);
+}
+
+void race_release(const void *object)
+{
+    uint32_t *own = &clocks[(size_t)emu_thread() * n_threads];
+    join(&of_object[object], own);
+    own[emu_thread()]++;
+}
+
+void race_acquire(const void *object)
+{
+    std::vector<uint32_t> both = of_object[object]; /* a copy: to acquire is not to release */
+    uint32_t *own = &clocks[(size_t)emu_thread() * n_threads];
+    join(&both, own);
+    memcpy(own, both.data(), both.size() * sizeof *own);
 }
 
 static bool unordered(const touch *a, int thread, bool shared)
