@@ -138,14 +138,16 @@ INLINE float weigh_tile(float scores[TILE_KEYS / 8][4], int half, float to_log2,
 
 /* acc += p · V of a tile that all rows see */
 template <class T, int D>
-INLINE void add_whole_values(float acc[D / 8][4], const uint32_t p[TILE_KEYS / 16][4], const T *v)
+INLINE void add_whole_values(float acc[D / 8][4], uint32_t p[TILE_KEYS / 16][4], const T *v)
 {
+    settle<TILE_KEYS / 16>(p);
     products_begin();
 #pragma unroll
     for (int n = 0; n < TILE_KEYS / 16; n++)
         product_of_registers<D>(acc, p[n], v, n);
     products_commit();
     products_wait();
+    settle<D / 8>(acc);
 }
 
 /* V of keys [16 n, 16 n + 16) and dims [16 d, 16 d + 16) as mma's right side; 0 where no row of the
@@ -190,25 +192,35 @@ INLINE bool add_seen_values(float acc[D / 8][4], const uint32_t p[TILE_KEYS / 16
     return any != 0;
 }
 
-/* As poison, of a whole tile */
+/* NaN to the sums of rows that see a V that is NaN: counts these by products of ones. */
 template <class T, int D>
-INLINE void poison_seen(float acc[D / 8][4], const int position[2], int window, int key0,
-                        const T *v)
+INLINE void poison_seen(float acc[D / 8][4], const int position[2], const struct attention_args &a,
+                        int key0, const T *v, const struct attention_run &run)
 {
-#pragma unroll
-    for (int n = 0; n < D / 8; n++) {
-        uint32_t seen[2] = {0, 0};
+    const uint32_t one = pack(T(), 1, 0);
 #pragma unroll 1
-        for (int key = 0; key < TILE_KEYS; key++) {
-            const T *at = tile_at((T *)v, TILE_KEYS, key, 8 * n + (int)threadIdx.x % 4 * 2);
-            uint32_t nan = nan_halves(T(), *(const uint32_t *)at);
-            for (int half = 0; half < 2; half++)
-                seen[half] |= is_seen(key0 + key, position[half], window) ? nan : 0;
+    for (int n = 0; n < TILE_KEYS / 16; n++) {
+        uint32_t left[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int key = key_of(key0, 2 * n + i / 2, 0), at = position[i % 2];
+            left[i] = pack(T(), is_seen(key, at, a.window), is_seen(key + 1, at, a.window));
         }
 #pragma unroll
-        for (int e = 0; e < 4; e++)
-            if (seen[e / 2] >> e % 2 * 16 & 1)
-                acc[n][e] = NAN;
+        for (int d = 0; d < D / 16; d++) {
+            float counts[2][4] = {};
+            uint32_t b[4];
+            values_of(b, v, n, d, key0, run);
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                b[i] = nan_halves(T(), b[i]) * one;
+            mma(T(), counts[0], left, b);
+            mma(T(), counts[1], left, b + 2);
+#pragma unroll
+            for (int e = 0; e < 8; e++)
+                if (counts[e / 4][e % 4] > 0)
+                    acc[2 * d + e / 4][e % 4] = NAN;
+        }
     }
 }
 
@@ -254,6 +266,7 @@ INLINE void consume_tile(struct mma_state<T, D> *s, const struct attention_args 
             product_of_tiles(scores, q, k, d, d > 0);
         products_commit();
         products_wait();
+        settle<TILE_KEYS / 8>(scores);
     }
     used_up(&b->k_used);
     if (some) {
@@ -277,7 +290,7 @@ INLINE void consume_tile(struct mma_state<T, D> *s, const struct attention_args 
         add_whole_values<T, D>(s->acc, weights, v);
     else if (some &&
              __any_sync((unsigned)ALL_LANES, add_seen_values<T, D>(s->acc, weights, v, key0, run)))
-        poison_seen<T, D>(s->acc, s->position, a.window, key0, v);
+        poison_seen<T, D>(s->acc, s->position, a, key0, v, run);
     used_up(&b->v_used);
 }
 

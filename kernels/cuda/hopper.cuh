@@ -95,6 +95,22 @@ INLINE void tile_written()
 
 /* --- products --- */
 
+/* Keeps the compiler from moving what makes or takes these values over this place: it does not know
+ * that products go on until products_wait, nor what products_begin is for. */
+template <int N> INLINE void settle(float d[N][4])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        asm volatile("" : "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])::"memory");
+}
+
+template <int N> INLINE void settle(uint32_t a[N][4])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        asm volatile("" : "+r"(a[i][0]), "+r"(a[i][1]), "+r"(a[i][2]), "+r"(a[i][3])::"memory");
+}
+
 /* Before the first product of a group, and after its registers changed otherwise */
 INLINE void products_begin()
 {

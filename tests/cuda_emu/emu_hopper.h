@@ -61,6 +61,10 @@ static inline void tile_written()
 {
 }
 
+template <int N, class T> static inline void settle(T (*)[4])
+{
+}
+
 static inline void products_begin(EMU_HERE)
 {
     emu_wgmma_fence(EMU_THERE);
