@@ -198,7 +198,7 @@ INLINE void add_tile(float acc[4], const uint32_t a[4], const struct row_scales 
 template <class Q> struct quant_operand {
     /* for 7.5 and from 10.0 on ptxas takes more where weights are of many bits or looked up */
 #if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ < 800 || __CUDA_ARCH__ >= 1000)
-    static const int SETS = Q::BITS >= (__CUDA_ARCH__ < 800 ? 5 : 8) || Q::CODES ? 2 : Q::HALVES;
+    static const int SETS = Q::BITS >= 5 || Q::CODES || Q::EXTRA == PANEL_MINIMUM ? 2 : Q::HALVES;
 #else
     static const int SETS = Q::HALVES;
 #endif

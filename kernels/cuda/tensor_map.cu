@@ -20,7 +20,7 @@ static encode_fn find_encoder()
 cudaError_t tensor_map_make(CUtensorMap *map, const void *matrix, bool bf16, uint64_t rows,
                             int columns, int box_rows)
 {
-    static const encode_fn encode = find_encoder();
+    const encode_fn encode = find_encoder();
     const cuuint64_t dims[2] = {(cuuint64_t)columns, rows}, stride = (cuuint64_t)columns * 2;
     const cuuint32_t box[2] = {TILE_COLUMNS, (cuuint32_t)box_rows}, steps[2] = {1, 1};
     if (!encode)
