@@ -250,6 +250,14 @@ static void a_prompts_rows_agree_with_the_reference(void **state)
     rig_in_all_orders(prefill_all);
 }
 
+static void wants_wgmma(void)
+{
+    struct cudaDeviceProp p;
+    cuda_ok(cudaGetDeviceProperties(&p, 0));
+    if (p.major != 9)
+        skip();
+}
+
 static void wgmma_all(void)
 {
     run_prefill((struct shape){DTYPE_F16, 2, 1, 64, 16, 0, 0, false, true}, 150, 0);
@@ -261,6 +269,7 @@ static void wgmma_all(void)
 static void a_prompts_rows_by_wgmma_agree_with_the_reference(void **state)
 {
     (void)state;
+    wants_wgmma();
     rig_in_all_orders(wgmma_all);
 }
 
@@ -339,6 +348,7 @@ static void run_prompt_chunks(struct shape s, int n)
 static void a_prompts_row_by_wgmma_has_the_same_bits_in_any_prompt(void **state)
 {
     (void)state;
+    wants_wgmma();
     run_prompt_chunks((struct shape){DTYPE_F16, 2, 1, 64, 16, 0, 0, false, true}, 520);
     run_prompt_chunks((struct shape){DTYPE_BF16, 3, 1, 128, 16, 150, 0, true, true}, 400);
 }
@@ -438,6 +448,7 @@ static void a_nan_reaches_those_who_see_it_and_no_others(void **state)
 static void a_nan_is_seen_by_wgmma_as_by_mma(void **state)
 {
     (void)state;
+    wants_wgmma();
     for (int of_v = 0; of_v < 2; of_v++) {
         run_nan((struct shape){DTYPE_F16, 4, 2, 64, 16, 0, 0, false, true}, 150, 13, of_v);
         run_nan((struct shape){DTYPE_BF16, 2, 2, 16, 16, 21, 0, true, true}, 140, 90, of_v);
