@@ -70,9 +70,10 @@ static const struct setting table[] = {
      "more than this, new pages replace the ones used longest ago instead of taking memory never "
      "used before (default: half of --kv-cache-memory, on a GPU all of it)",
      "--no-enable-prefix-caching keeps none"},
-    {"kv-cache-dtype", CHOICE, AT(kv_cache_dtype), 0, 0, "auto", "auto|f16|bf16|f32|int8", NULL,
+    {"kv-cache-dtype", CHOICE, AT(kv_cache_dtype), 0, 0, "auto",
+     "auto|f16|bf16|f32|int8|fp8|fp8_e4m3", NULL,
      "type of K and V; auto: f32 for F32 models, else f16; int8: half as large as f16, one scale a "
-     "token and head"},
+     "token and head; fp8, the same as fp8_e4m3: likewise, on a GPU"},
     {"dtype", CHOICE, AT(dtype), 0, 0, "auto", "auto|float32", NULL,
      "float32: quantised matrices become float32 while loading, activations too: exact, and four "
      "to eight times as large"},

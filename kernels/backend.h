@@ -85,8 +85,8 @@ struct kv_config {
     int n_layers, n_kv_heads, head_dim;
     int block_size; /* tokens of a page: 16 or a multiple */
     int n_pages;
-    enum dtype dtype; /* F32, F16, BF16 or INT8 (one scale for each token and head of K, and of V,
-                         fixed when it is written) */
+    enum dtype dtype; /* F32, F16, BF16, INT8 or, CUDA only, F8_E4M3 (these two with one scale for
+                         each token and head of K, and of V, fixed when it is written) */
     int n_heads;      /* of the queries; CUDA: attention is prepared for them */
 };
 
@@ -298,8 +298,8 @@ struct backend_ops {
                    struct activation *const *outs);
     /* Norms q and k, turns them in place by the rows' positions, and writes k and v of
      * layer `layer` to kv_slots (values beyond the KV type's range are clamped to its largest
-     * finite one; NaN stays; of INT8 it makes the token's whole K or V of that head NaN). qk_norm
-     * NULL: no norm; rope NULL: no turn. */
+     * finite one; NaN stays; of types with scales it makes the token's whole K or V of that head
+     * NaN). qk_norm NULL: no norm; rope NULL: no turn. */
     void (*rope_write_kv)(struct backend *, int layer, const struct qk_norm *, const struct rope *,
                           int n_heads, struct activation *q, struct activation *k,
                           struct activation *v);

@@ -40,7 +40,8 @@ enum dtype {
     DTYPE_TQ2_0,   /* 256 values: 2-bit q, f16 d;           value = d*(q - 1) */
     DTYPE_Q1_0,    /* 128 values: f16 d, bits;              value = d or -d */
     DTYPE_Q4_Z,    /* ours, 32 values: f16 d, u8 z, u8 qs[16]; value = d*(q - z): AWQ and GPTQ */
-    DTYPE_F8_E4M3, /* of Hugging Face files: no infinities; 0x7F and 0xFF are NaN */
+    DTYPE_F8_E4M3, /* of Hugging Face files: no infinities; 0x7F and 0xFF are NaN; of KV pools times
+                      a scale of each token and head */
     DTYPE_F8_E5M2, /* the upper byte of an f16 */
     DTYPE_COUNT,   /* of tensors; the rest are types of KV pools only */
     DTYPE_INT8 = DTYPE_COUNT, /* i8 q of -127 to 127; value = d*q, d of each token and head */

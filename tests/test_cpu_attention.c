@@ -57,7 +57,7 @@ static double *turned(const struct attention_case *a, const struct table *t, int
         ref_rotate(&a->rope, i / heads, out + (size_t)i * dim);
     for (size_t i = 0; kv && i < n; i += dim) {
         if (a->kv == DTYPE_INT8)
-            ref_round_int8(out + i, dim);
+            ref_round_codes(DTYPE_INT8, out + i, dim);
         for (int d = 0; a->kv != DTYPE_INT8 && d < dim; d++)
             out[i + d] = ref_round(a->kv, out[i + d]);
     }

@@ -10,6 +10,8 @@
 
 #include "test.h"
 
+static const enum dtype kv_types[] = {DTYPE_F16, DTYPE_BF16, DTYPE_F32, DTYPE_INT8, DTYPE_F8_E4M3};
+enum { N_TYPES = sizeof kv_types / sizeof *kv_types };
 enum { LAYERS = 2, LAYER = 1, MAX_SEQS = 4, MAX_ROWS = 530, PARTIALS = 256 << 10 };
 
 struct shape {
@@ -25,7 +27,8 @@ struct text {
     int n, max_pages;
     struct shape s;
     struct attention_config c;
-    float *q, *k, *v; /* [n][heads][dim]; k and v as the pool has them */
+    float *q, *k, *v;           /* [n][heads][dim]; k and v as the pool has them */
+    float *k_scales, *v_scales; /* [n][heads], of values that have them */
     float *sinks;
     int32_t *pages; /* [max_pages] */
     struct cuda_kv kv;
@@ -35,58 +38,111 @@ struct text {
 
 /* --- the pool --- */
 
-static void put(enum dtype t, void *pool, size_t at, float x)
+static bool has_codes(enum dtype t)
 {
-    if (t == DTYPE_F32) {
-        ((float *)pool)[at] = x;
-        return;
-    }
-    ((uint16_t *)pool)[at] = t == DTYPE_F16 ? f32_to_f16(x) : f32_to_bf16(x);
+    return t == DTYPE_INT8 || t == DTYPE_F8_E4M3;
 }
 
-/* Index of K (which 0) or V of a head of token i, as kernels.h says the pool lies */
-static size_t pool_at(const struct text *t, int i, int which, int head)
+/* Bytes of K or V of a head in a block, as kernels.h says the pool lies */
+static size_t head_bytes(const struct text *t)
+{
+    const size_t dim = (size_t)t->s.head_dim;
+    return has_codes(t->s.kv) ? 16 * (dim + 2) : 16 * dim * (t->s.kv == DTYPE_F32 ? 4 : 2);
+}
+
+/* Of K (which 0) or V of a head, the block that token i lies in */
+static size_t block_at(const struct text *t, int i, int which, int head)
 {
     int page = t->pages[i / t->s.block_size], in = i % t->s.block_size;
     size_t block = ((size_t)page * LAYERS + LAYER) * (t->s.block_size / 16) + in / 16;
-    return (((block * 2 + which) * t->s.n_kv_heads + head) * 16 + in % 16) * t->s.head_dim;
+    return ((block * 2 + which) * t->s.n_kv_heads + head) * head_bytes(t);
+}
+
+static void put_floats(enum dtype t, void *at, const float *x, int n)
+{
+    for (int d = 0; d < n; d++)
+        if (t == DTYPE_F32)
+            ((float *)at)[d] = x[d];
+        else
+            ((uint16_t *)at)[d] = t == DTYPE_F16 ? f32_to_f16(x[d]) : f32_to_bf16(x[d]);
+}
+
+static uint8_t code_of(enum dtype t, double x)
+{
+    if (t == DTYPE_INT8)
+        return (uint8_t)(x + 128);
+    for (int c = 0; c < 256; c++)
+        if ((double)f16_to_f32(f8_to_f16(DTYPE_F8_E4M3, (uint8_t)c)) == x)
+            return (uint8_t)c;
+    fail_msg("no E4M3 is %g", x);
+    return 0;
+}
+
+/* x as codes of a scale, which is NaN if one of them is */
+static void put_codes(enum dtype t, uint8_t *block, int in_block, const float *x, int n,
+                      float scale)
+{
+    for (int d = 0; d < n; d++)
+        scale = isnan(x[d]) ? NAN : scale;
+    for (int d = 0; d < n; d++) /* of each 16: 0, 8, 1, 9 … */
+        block[in_block * n + d / 16 * 16 + d % 8 * 2 + d % 16 / 8] =
+            code_of(t, isnan(scale) || scale == 0 ? 0 : (double)x[d] / (double)scale);
+    ((uint16_t *)(block + 16 * n))[in_block] = f32_to_bf16(scale);
 }
 
 /* The pool on the device: NaN wherever nothing was written */
 static void upload_pool(struct text *t, int n_pages)
 {
     size_t bytes = cuda_kv_page_bytes(&t->kv) * n_pages;
-    void *pool = malloc(bytes);
+    uint8_t *pool = malloc(bytes);
+    int dim = t->s.head_dim;
     memset(pool, 0xff, bytes);
     for (int i = 0; i < t->n; i++)
-        for (int x = 0; x < t->s.n_kv_heads * t->s.head_dim; x++) {
-            int head = x / t->s.head_dim, d = x % t->s.head_dim;
-            size_t from = (size_t)i * t->s.n_kv_heads * t->s.head_dim + x;
-            put(t->s.kv, pool, pool_at(t, i, 0, head) + d, t->k[from]);
-            put(t->s.kv, pool, pool_at(t, i, 1, head) + d, t->v[from]);
+        for (int x = 0; x < 2 * t->s.n_kv_heads; x++) {
+            size_t row = (size_t)i * t->s.n_kv_heads + x / 2;
+            const float *from = (x % 2 ? t->v : t->k) + row * dim;
+            uint8_t *block = pool + block_at(t, i, x % 2, x / 2);
+            if (has_codes(t->s.kv))
+                put_codes(t->s.kv, block, i % 16, from, dim,
+                          (x % 2 ? t->v_scales : t->k_scales)[row]);
+            else
+                put_floats(t->s.kv, block + i % 16 * (head_bytes(t) / 16), from, dim);
         }
     t->kv.pool = rig_upload(pool, bytes);
     free(pool);
 }
 
-static float *rounded(enum dtype type, int64_t n, double scale, uint64_t *seed)
+/* n rows of `dim`, rounded to a type; their scales if it has some */
+static float *rounded(enum dtype type, int64_t n, int dim, double size, uint64_t *seed,
+                      float *scales)
 {
-    float *x = rig_randoms(n, scale, seed);
-    for (int64_t i = 0; i < n; i++)
-        x[i] = (float)ref_round(type, x[i]);
+    float *x = rig_randoms(n * dim, size, seed);
+    double row[256];
+    for (int64_t i = 0; i < n; i++) {
+        for (int d = 0; d < dim; d++)
+            row[d] = has_codes(type) ? x[i * dim + d] : ref_round(type, x[i * dim + d]);
+        if (has_codes(type))
+            scales[i] = (float)ref_round_codes(type, row, dim);
+        for (int d = 0; d < dim; d++)
+            x[i * dim + d] = (float)row[d];
+    }
     return x;
 }
 
 static struct text text_new(struct shape s, int n)
 {
     uint64_t seed = (uint64_t)n * 7 + s.head_dim;
-    int heads = s.n_heads * s.head_dim, kv_heads = s.n_kv_heads * s.head_dim;
+    int heads = s.n_heads * s.head_dim;
     struct text t = {.n = n, .s = s, .max_pages = (n + s.block_size - 1) / s.block_size};
     t.c = (struct attention_config){s.n_heads, s.n_kv_heads, s.head_dim, 1 / sqrtf(s.head_dim),
                                     s.window,  s.soft_cap};
-    t.q = rounded(s.kv, (int64_t)n * heads, 3, &seed);
-    t.k = rounded(s.kv, (int64_t)n * kv_heads, 2, &seed);
-    t.v = rounded(s.kv, (int64_t)n * kv_heads, 2, &seed);
+    const int64_t rows = (int64_t)n * s.n_kv_heads;
+    t.q = rounded(has_codes(s.kv) ? DTYPE_F16 : s.kv, (int64_t)n * s.n_heads, s.head_dim, 3, &seed,
+                  NULL);
+    t.k_scales = rig_randoms(2 * rows, 1, &(uint64_t){1});
+    t.v_scales = t.k_scales + rows;
+    t.k = rounded(s.kv, rows, s.head_dim, 2, &seed, t.k_scales);
+    t.v = rounded(s.kv, rows, s.head_dim, 2, &seed, t.v_scales);
     t.sinks = rig_randoms(s.n_heads, 3, &seed);
     t.pages = (int32_t *)rig_randoms(t.max_pages, 1, &seed);
     for (int i = 0; i < t.max_pages; i++) /* descending, one page left out */
@@ -189,7 +245,7 @@ static void check_row(const char *what, const struct text *t, int position, cons
 {
     int width = t->s.n_heads * t->s.head_dim;
     double *want = malloc(sizeof *want * width);
-    double near = t->s.kv == DTYPE_F32 ? 1e-5 : t->s.kv == DTYPE_F16 ? 1.5e-3 : 1.2e-2;
+    double near = t->s.kv == DTYPE_F32 ? 1e-5 : t->s.kv == DTYPE_BF16 ? 1.2e-2 : 1.5e-3;
     reference_row(t, position, want);
     rig_near(what, got, want, width, near, near / 10);
     free(want);
@@ -216,6 +272,10 @@ static void decode_all(void)
     run_decode((struct shape){DTYPE_F32, 3, 1, 80, 16, 70, 15, false}, 290);
     run_decode((struct shape){DTYPE_BF16, 2, 1, 256, 16, 0, 0, false}, 1);
     run_decode((struct shape){DTYPE_F16, 40, 2, 64, 16, 0, 0, false}, 34);
+    run_decode((struct shape){DTYPE_INT8, 4, 2, 64, 16, 0, 0, false}, 300);
+    run_decode((struct shape){DTYPE_F8_E4M3, 5, 1, 96, 32, 0, 0, true}, 270);
+    run_decode((struct shape){DTYPE_F8_E4M3, 2, 2, 16, 48, 100, 20, false}, 290);
+    run_decode((struct shape){DTYPE_INT8, 2, 1, 256, 16, 0, 0, false}, 1);
 }
 
 static void a_decoded_row_agrees_with_the_reference(void **state)
@@ -242,6 +302,10 @@ static void prefill_all(void)
     run_prefill((struct shape){DTYPE_F32, 3, 1, 64, 32, 20, 0, true}, 280, 250);
     run_prefill((struct shape){DTYPE_F16, 2, 1, 128, 16, 33, 0, true}, 283, 240);
     run_prefill((struct shape){DTYPE_BF16, 1, 1, 192, 16, 0, 0, false}, 35, 1);
+    run_prefill((struct shape){DTYPE_INT8, 3, 1, 80, 16, 0, 30, true}, 290, 260);
+    run_prefill((struct shape){DTYPE_F8_E4M3, 2, 1, 128, 16, 33, 0, true}, 283, 240);
+    run_prefill((struct shape){DTYPE_INT8, 2, 1, 64, 48, 0, 0, false}, 101, 0);
+    run_prefill((struct shape){DTYPE_F8_E4M3, 1, 1, 192, 16, 0, 0, false}, 35, 1);
 }
 
 static void a_prompts_rows_agree_with_the_reference(void **state)
@@ -326,6 +390,8 @@ static void a_row_has_the_same_bits_in_any_chunk_and_batch(void **state)
     run_chunks((struct shape){DTYPE_BF16, 4, 2, 32, 16, 0, 25, true}, 520);
     run_chunks((struct shape){DTYPE_F32, 2, 1, 64, 16, 0, 0, true}, 300);
     run_chunks((struct shape){DTYPE_F16, 2, 2, 64, 16, 50, 0, true}, 300);
+    run_chunks((struct shape){DTYPE_INT8, 3, 1, 64, 16, 0, 0, true}, 520);
+    run_chunks((struct shape){DTYPE_F8_E4M3, 2, 2, 64, 16, 50, 20, false}, 300);
 }
 
 /* Rows of prompts, whichever others are there and however segments are shared out */
@@ -406,8 +472,8 @@ static void set_nan(struct text *t, int token, int head, int d, bool of_v)
     upload_pool(t, t->max_pages + 1);
 }
 
-/* Rows that see a NaN are NaN (of V: in its dim), of the heads that read it; others keep their
- * bits. */
+/* Rows that see a NaN are NaN (of V: in its dim, but where tokens have scales), of the heads that
+ * read it; others keep their bits. */
 static void run_nan(struct shape s, int n, int token, bool of_v)
 {
     enum { DIM = 5, HEAD = 1 };
@@ -419,7 +485,7 @@ static void run_nan(struct shape s, int n, int token, bool of_v)
     for (int i = 0; i < n * s.n_heads * s.head_dim; i++) {
         int d = i % s.head_dim, head = i / s.head_dim % s.n_heads, row = i / s.head_dim / s.n_heads;
         bool sees = row >= token && row - token < window && head / group == HEAD;
-        if (sees && (!of_v || d == DIM))
+        if (sees && (!of_v || d == DIM || has_codes(s.kv)))
             assert_true(isnan(got[i]));
         else
             assert_memory_equal(got + i, clean + i, sizeof *got);
@@ -431,11 +497,10 @@ static void run_nan(struct shape s, int n, int token, bool of_v)
 
 static void nan_all(void)
 {
-    const enum dtype types[] = {DTYPE_F16, DTYPE_BF16, DTYPE_F32};
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < N_TYPES; i++)
         for (int of_v = 0; of_v < 2; of_v++) {
-            run_nan((struct shape){types[i], 4, 2, 32, 16, 0, 0, false}, 44, 13, of_v);
-            run_nan((struct shape){types[i], 2, 2, 16, 16, 21, 0, true}, 70, 30, of_v);
+            run_nan((struct shape){kv_types[i], 4, 2, 32, 16, 0, 0, false}, 44, 13, of_v);
+            run_nan((struct shape){kv_types[i], 2, 2, 16, 16, 21, 0, true}, 70, 30, of_v);
         }
 }
 
@@ -455,12 +520,78 @@ static void a_nan_is_seen_by_wgmma_as_by_mma(void **state)
     }
 }
 
+/* --- sizes of values with scales --- */
+
+/* V of token i times 2^power + mixed, the latter by tokens */
+static void resize_values(struct text *t, int power, bool mixed)
+{
+    for (int i = 0; i < t->n * t->s.n_kv_heads; i++) {
+        int by = power + (mixed ? i / t->s.n_kv_heads * 37 % 61 - 30 : 0);
+        t->v_scales[i] = ldexpf(t->v_scales[i], by);
+        for (int d = 0; d < t->s.head_dim; d++)
+            t->v[i * t->s.head_dim + d] = ldexpf(t->v[i * t->s.head_dim + d], by);
+    }
+    upload_pool(t, t->max_pages + 1);
+}
+
+/* V of 2^power times the size gives results of 2^power times the size, to the bit. */
+static void check_scaled(struct text *t, const float *usual, int power)
+{
+    resize_values(t, power, false);
+    float *got = all_rows(t);
+    for (int i = 0; i < t->n * t->s.n_heads * t->s.head_dim; i++)
+        got[i] = ldexpf(got[i], -power);
+    same_bits("V of another size", t, got, usual, t->n);
+    free(got);
+    resize_values(t, -power, false);
+}
+
+/* Tokens whose V differ by powers of two: errors are those of what adds most */
+static void check_mixed(struct text *t)
+{
+    const int n = t->s.n_heads * t->s.head_dim;
+    double *want = malloc(sizeof *want * n), *sizes = malloc(sizeof *sizes * n);
+    struct text absolute = *t;
+    resize_values(t, 0, true);
+    absolute.v = malloc(sizeof *t->v * t->n * t->s.n_kv_heads * t->s.head_dim);
+    for (int i = 0; i < t->n * t->s.n_kv_heads * t->s.head_dim; i++)
+        absolute.v[i] = fabsf(t->v[i]);
+    float *got = all_rows(t);
+    for (int row = 0; row < t->n; row += row < 8 ? 1 : 7) {
+        reference_row(t, row, want);
+        reference_row(&absolute, row, sizes);
+        for (int i = 0; i < n; i++)
+            if (!(fabs(got[row * n + i] - want[i]) <= 1e-3 * sizes[i]))
+                fail_msg("dim %d of row %d is %g, not %g (of sizes %g)", i, row,
+                         (double)got[row * n + i], want[i], sizes[i]);
+    }
+    free(absolute.v);
+    free(got);
+    free(want);
+    free(sizes);
+}
+
+static void values_with_scales_may_have_any_size(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_TYPES; i++) {
+        if (!has_codes(kv_types[i]))
+            continue;
+        struct text t = text_new((struct shape){kv_types[i], 2, 1, 32, 16, 0, 0, true}, 270);
+        float *usual = all_rows(&t);
+        check_scaled(&t, usual, 100);
+        check_scaled(&t, usual, -60);
+        check_mixed(&t);
+        free(usual);
+        rig_free_all();
+    }
+}
+
 static void a_nan_in_a_query_is_its_rows_alone(void **state)
 {
     (void)state;
-    const enum dtype types[] = {DTYPE_F16, DTYPE_BF16, DTYPE_F32};
-    for (int i = 0; i < 3; i++) {
-        struct text t = text_new((struct shape){types[i], 2, 2, 32, 16, 0, 0, false}, 20);
+    for (int i = 0; i < N_TYPES; i++) {
+        struct text t = text_new((struct shape){kv_types[i], 2, 2, 32, 16, 0, 0, false}, 20);
         float *clean = all_rows(&t);
         t.q[(6 * 2 + 1) * 32 + 3] = NAN;
         float *got = all_rows(&t);
@@ -581,6 +712,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_captured_step_reads_its_plan_when_it_runs),
         cmocka_unit_test(a_nan_reaches_those_who_see_it_and_no_others),
         cmocka_unit_test(a_nan_is_seen_by_wgmma_as_by_mma),
+        cmocka_unit_test(values_with_scales_may_have_any_size),
         cmocka_unit_test(a_nan_in_a_query_is_its_rows_alone),
         cmocka_unit_test(results_are_rounded_to_the_readers_type),
         cmocka_unit_test(shapes_that_no_kernel_has_are_refused),

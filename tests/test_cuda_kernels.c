@@ -449,6 +449,110 @@ static void q_and_k_are_normed_and_turned_and_written_to_their_pages(void **stat
     rig_in_all_orders(rope_all);
 }
 
+/* --- a cache of 8 bits --- */
+
+enum { Q8_ROWS = 3, Q8_DIM = 48, Q8_WIDTH = KV_HEADS * Q8_DIM };
+static const int32_t q8_slots[Q8_ROWS] = {BLOCK + 17, 3, 2 * BLOCK - 1};
+
+/* The arithmetic that kernels.h promises, in float32 as the CPU's: codes in order of dims, and the
+ * scale */
+static uint16_t codes_of(enum dtype t, const float *x, float codes[Q8_DIM])
+{
+    const float largest = t == DTYPE_INT8 ? 127 : 448;
+    float most = 0, scale;
+    bool nan = false;
+    for (int d = 0; d < Q8_DIM; d++) {
+        nan = nan || isnan(x[d]);
+        most = fmaxf(most, fminf(fabsf(x[d]), 3e38f));
+        codes[d] = 0;
+    }
+    if (nan || most < 1e-30f)
+        return nan ? 0x7fc0 : 0;
+    scale = most / largest;
+    uint32_t bits;
+    memcpy(&bits, &scale, sizeof bits);
+    bits = (bits + 0xffff) & 0xffff0000;
+    memcpy(&scale, &bits, sizeof bits);
+    for (int d = 0; d < Q8_DIM; d++) {
+        float y = fmaxf(fminf(x[d], 3e38f), -3e38f) * (1 / scale), step = 1;
+        if (t == DTYPE_F8_E4M3)
+            step = ldexpf(1, fabsf(y) < 0x1p-6f ? -9 : ilogbf(y) - 3);
+        codes[d] = rintf(y / step) * step;
+    }
+    return (uint16_t)(bits >> 16);
+}
+
+static float code_value(enum dtype t, uint8_t code)
+{
+    return t == DTYPE_INT8 ? code - 128 : f16_to_f32(f8_to_f16(t, code));
+}
+
+/* A head of a token is there as kernels.h says, and what nobody wrote is as it was. */
+static void check_codes(enum dtype t, const uint8_t *pool, const float *x, int slot, int which,
+                        int head)
+{
+    const size_t page = (size_t)slot / BLOCK, in = (size_t)slot % BLOCK;
+    const size_t block = (page * LAYERS + 1) * (BLOCK / 16) + in / 16;
+    const uint8_t *at =
+        pool + ((block * 2 + (size_t)which) * KV_HEADS + (size_t)head) * 16 * (Q8_DIM + 2);
+    const uint16_t *scales = (const uint16_t *)(at + 16 * Q8_DIM);
+    float codes[Q8_DIM];
+    uint16_t scale = codes_of(t, x, codes);
+    if (scales[in % 16] != scale || scales[in % 16 ^ 1] != 0xffff)
+        fail_msg("KV pool: the scale is %04x, not %04x", scales[in % 16], scale);
+    for (int d = 0; d < Q8_DIM; d++) {
+        float got = code_value(t, at[in % 16 * Q8_DIM + d / 16 * 16 + d % 8 * 2 + d % 16 / 8]);
+        if (got != codes[d])
+            fail_msg("KV pool: value %d of head %d is %g, not %g", d, head, (double)got,
+                     (double)codes[d]);
+    }
+}
+
+static void write_q8(enum dtype t, const float *k, const float *v)
+{
+    const int32_t positions[Q8_ROWS] = {0};
+    struct cuda_kv kv = {NULL, t, LAYERS, KV_HEADS, Q8_DIM, BLOCK};
+    const size_t bytes = PAGES * cuda_kv_page_bytes(&kv);
+    uint8_t *pool = malloc(bytes);
+    assert_int_equal(bytes, PAGES * LAYERS * BLOCK * 2 * KV_HEADS * (Q8_DIM + 2));
+    kv.pool = rig_device(bytes);
+    cuda_ok(cudaMemset(kv.pool, 0xff, bytes));
+    cuda_ok(cuda_rope_write_kv(
+        NULL, &kv, 1, NULL, NULL, KV_HEADS, rig_upload(k, 4 * Q8_ROWS * Q8_WIDTH),
+        rig_upload(k, 4 * Q8_ROWS * Q8_WIDTH), rig_upload(v, 4 * Q8_ROWS * Q8_WIDTH),
+        rig_upload(positions, sizeof positions), rig_upload(q8_slots, sizeof q8_slots), Q8_ROWS));
+    rig_download(pool, kv.pool, bytes);
+    for (int i = 0; i < Q8_ROWS * KV_HEADS; i++) {
+        check_codes(t, pool, k + i * Q8_DIM, q8_slots[i / KV_HEADS], 0, i % KV_HEADS);
+        check_codes(t, pool, v + i * Q8_DIM, q8_slots[i / KV_HEADS], 1, i % KV_HEADS);
+    }
+    free(pool);
+}
+
+static void q8_all(void)
+{
+    uint64_t seed = 31;
+    float *k = rig_randoms(Q8_ROWS * Q8_WIDTH, 2, &seed);
+    float *v = rig_randoms(Q8_ROWS * Q8_WIDTH, 1e-3, &seed);
+    for (int d = 0; d < Q8_DIM; d++) {
+        v[d] = ldexpf(v[d], -d);                       /* all of E4M3's exponents */
+        v[Q8_DIM + d] *= 1e-28f;                       /* nought */
+        v[2 * Q8_DIM + d] *= 1e30f;                    /* large */
+        k[d] = (float)(d % 2 ? d : 2 * d - 94) * 0.5f; /* ties */
+    }
+    k[2 * Q8_DIM - 1] = NAN;
+    k[2 * Q8_DIM] = INFINITY;
+    v[Q8_WIDTH] = -INFINITY;
+    write_q8(DTYPE_INT8, k, v);
+    write_q8(DTYPE_F8_E4M3, k, v);
+}
+
+static void a_cache_of_8_bits_has_codes_and_a_scale_of_each_token_and_head(void **state)
+{
+    (void)state;
+    rig_in_all_orders(q8_all);
+}
+
 static void nan_all(void)
 {
     enum { W = KV_HEADS * DIM };
@@ -479,10 +583,10 @@ static void infinities_are_clamped_in_the_cache_and_nan_stays(void **state)
 
 /* --- pages --- */
 
-static void copy_all(void)
+static void copy_case(enum dtype t)
 {
     const int32_t src[] = {4, 0}, dst[] = {1, 3};
-    struct cuda_kv kv = {NULL, DTYPE_F16, 3, 2, 24, 16};
+    struct cuda_kv kv = {NULL, t, 3, 2, 24, 16};
     size_t bytes = cuda_kv_page_bytes(&kv);
     uint8_t *pool = malloc(5 * bytes), *after = malloc(5 * bytes);
     for (size_t i = 0; i < 5 * bytes; i++)
@@ -495,6 +599,12 @@ static void copy_all(void)
     assert_memory_equal(after, pool, 5 * bytes);
     free(pool);
     free(after);
+}
+
+static void copy_all(void)
+{
+    copy_case(DTYPE_F16);
+    copy_case(DTYPE_INT8);
 }
 
 static void pages_are_copied_whole_and_no_others(void **state)
@@ -625,6 +735,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(norms_write_the_blocks_that_quantising_their_rows_makes),
         cmocka_unit_test(norms_for_float_weights_have_zeros_up_to_32),
         cmocka_unit_test(q_and_k_are_normed_and_turned_and_written_to_their_pages),
+        cmocka_unit_test(a_cache_of_8_bits_has_codes_and_a_scale_of_each_token_and_head),
         cmocka_unit_test(infinities_are_clamped_in_the_cache_and_nan_stays),
         cmocka_unit_test(pages_are_copied_whole_and_no_others),
         cmocka_unit_test(activations_agree_with_the_reference),

@@ -49,7 +49,11 @@ static struct attention_code code_of(enum dtype type, int head_dim)
         return attention_f32(head_dim);
     if (type == DTYPE_F16)
         return attention_f16(head_dim);
-    return type == DTYPE_BF16 ? attention_bf16(head_dim) : none;
+    if (type == DTYPE_BF16)
+        return attention_bf16(head_dim);
+    if (type == DTYPE_INT8)
+        return attention_int8(head_dim);
+    return type == DTYPE_F8_E4M3 ? attention_e4m3(head_dim) : none;
 }
 
 /* As many warps, and then tiles of keys on their way, as shared memory has room for; one tile,

@@ -40,6 +40,8 @@ struct attention_code {
 struct attention_code attention_f32(int head_dim);
 struct attention_code attention_f16(int head_dim);
 struct attention_code attention_bf16(int head_dim);
+struct attention_code attention_int8(int head_dim);
+struct attention_code attention_e4m3(int head_dim);
 /* Wide tiles, after cuda_attention_use_wgmma */
 cudaError_t attend_wgmma(cudaStream_t, const struct attention_args &, int n_blocks);
 
@@ -131,39 +133,61 @@ template <class T, int D> struct tile_layout {
         CHUNK = 16 / sizeof(T), /* of 16 bytes */
         PITCH = D + CHUNK,      /* from a row to the next: 8 rows start in 8 groups of banks */
         V = KEYS * PITCH,       /* from K to V */
-        STAGE = 2 * V,
+        SCALES = 2 * V,         /* of 8-bit values: bf16 [K, V][KEYS] */
+        STAGE = SCALES + (sizeof(T) == 1 ? 4 * KEYS : 0),
+        LANES = D / CHUNK > 4 ? 8 : 4 /* that copy a row */
     };
 };
 
+template <class T>
 INLINE size_t block_of_keys(const struct attention_args &a, const int32_t *pages, int key, int head)
 {
     int page = pages[key / a.kv.block_size];
-    return kv_at(a.kv, a.layer, page * a.kv.block_size + key % a.kv.block_size, KV_K, head);
+    return kv_at<T>(a.kv, a.layer, page * a.kv.block_size + key % a.kv.block_size, KV_K, head);
+}
+
+/* The scales of a block of keys whose K is at `k`; `any`: one of them is seen */
+template <class T, int D>
+INLINE void load_scales(T *stage, const struct attention_args &a, const T *k, size_t v_after, int b,
+                        bool any)
+{
+    const int part = threadIdx.x % 2 * 16, which = threadIdx.x / 2;
+    if (which > 1)
+        return;
+    const T *from = any ? k + which * v_after + KV_BLOCK * a.kv.head_dim + part : k;
+    cp_async16(stage + tile_layout<T, D>::SCALES + (which * KEYS + b) * 2 + part, from,
+               any ? 16 : 0);
 }
 
 /* Sends the tile's keys and values (K, then V) on their way; zeros for those that no row sees and
- * dims that the model lacks. 8 lanes copy 128 bytes of a row. */
+ * dims that the model lacks. 8 lanes copy 128 bytes of a row, 4 where it has no more than 64. */
 template <class T, int D>
 INLINE void load_keys(T *stage, const struct attention_args &a, const struct attention_run &run,
                       int key0)
 {
-    enum { CHUNK = tile_layout<T, D>::CHUNK, PITCH = tile_layout<T, D>::PITCH };
+    enum {
+        CHUNK = tile_layout<T, D>::CHUNK,
+        PITCH = tile_layout<T, D>::PITCH,
+        LANES = tile_layout<T, D>::LANES
+    };
     const int32_t *pages = a.page_tables + (size_t)run.tile->seq * a.max_pages;
     int dim = a.kv.head_dim;
-    size_t v_after = (size_t)a.kv.n_kv_heads * KV_BLOCK * dim;
+    size_t v_after = a.kv.n_kv_heads * kv_head_values<T>(a.kv);
 #pragma unroll 1
     for (int b = 0; b < KEYS; b += KV_BLOCK) {
         bool any = key0 + b <= run.last && key0 + b + KV_BLOCK > run.first;
         const T *k = (const T *)a.kv.pool;
         if (any)
-            k += block_of_keys(a, pages, key0 + b, run.kv_head);
-        for (int i = threadIdx.x / 8; i < KV_BLOCK; i += blockDim.x / 8) {
+            k += block_of_keys<T>(a, pages, key0 + b, run.kv_head);
+        if (sizeof(T) == 1)
+            load_scales<T, D>(stage, a, k, v_after, b, any);
+        for (int i = threadIdx.x / LANES; i < KV_BLOCK; i += blockDim.x / LANES) {
             int key = key0 + b + i;
             bool there = key >= run.first && key <= run.last;
 #pragma unroll(D > 128 ? 1 : 4)
-            for (int c = 0; c < D; c += 8 * CHUNK) {
-                int d = c + (int)threadIdx.x % 8 * CHUNK;
-                if (D % (8 * CHUNK) != 0 && d >= D)
+            for (int c = 0; c < D; c += LANES * CHUNK) {
+                int d = c + (int)threadIdx.x % LANES * CHUNK;
+                if (D % (LANES * CHUNK) != 0 && d >= D)
                     continue;
                 int n = there && d < dim ? 16 : 0;
                 const T *from = n ? k + i * dim + d : (const T *)a.kv.pool;

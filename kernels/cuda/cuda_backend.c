@@ -69,8 +69,10 @@ static uint64_t kv_extra_bytes(struct backend *base, const struct kv_config *c)
 
 static bool check_pool(const struct cuda_backend *b, const struct kv_config *c, struct err *e)
 {
-    if (c->dtype != DTYPE_F32 && c->dtype != DTYPE_F16 && c->dtype != DTYPE_BF16)
-        return err_set(e, ERR_UNSUPPORTED, "KV type %s: the CUDA backend has f32, f16, bf16",
+    if (c->dtype != DTYPE_F32 && c->dtype != DTYPE_F16 && c->dtype != DTYPE_BF16 &&
+        c->dtype != DTYPE_INT8 && c->dtype != DTYPE_F8_E4M3)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "KV type %s: the CUDA backend has f32, f16, bf16, int8, fp8",
                        (unsigned)c->dtype < DTYPE_ALL ? dtype_info(c->dtype)->name : "?");
     if (c->block_size < 16 || c->block_size % 16 != 0 || c->block_size > 4096)
         return err_set(e, ERR_INVALID, "block size %d: expected a multiple of 16 up to 4096",

@@ -73,10 +73,11 @@ cudaError_t cuda_norm_rows(cudaStream_t, const struct cuda_rows *out, const floa
 cudaError_t cuda_norm_add(cudaStream_t, float *x, const float *y, int width,
                           const struct cuda_norm *, int n_rows);
 
-/* The pool of pages: [page][layer][block of 16 tokens][K, V][kv head][16 tokens][head_dim] */
+/* The pool of pages: [page][layer][block of 16 tokens][K, V][kv head][16 tokens][head_dim]; of
+ * 8-bit values a head's are followed by the tokens' scales, bf16 [16] (kv.cuh has their order) */
 struct cuda_kv {
     void *pool;
-    enum dtype dtype; /* F32, F16 or BF16 */
+    enum dtype dtype; /* F32, F16 or BF16; INT8 or F8_E4M3, head_dim then a multiple of 16 */
     int n_layers, n_kv_heads, head_dim;
     int block_size; /* tokens of a page, a multiple of 16 */
 };
@@ -99,7 +100,9 @@ struct cuda_rope {
 };
 /* As rope_write_kv of backend.h: q [n_rows][n_heads * head_dim], k and v
  * [n_rows][n_kv_heads * head_dim] of layer `layer`; a row of slot -1 is not written to a page.
- * head_dim is even. */
+ * head_dim is even. Values of 8 bits: the scale is the bf16 that is not below max|x| / 127 (INT8;
+ * the CPU's cache holds the same values) or / 448 (F8_E4M3), the code the nearest, ties to even; of
+ * less than 1e-30 all are 0, and a NaN makes the scale NaN. */
 cudaError_t cuda_rope_write_kv(cudaStream_t, const struct cuda_kv *, int layer,
                                const struct cuda_qk_norm *, const struct cuda_rope *, int n_heads,
                                float *q, float *k, const float *v, const int32_t *positions,

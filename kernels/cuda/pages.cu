@@ -17,8 +17,10 @@ static __global__ void __launch_bounds__(COPY_THREADS)
 
 size_t cuda_kv_page_bytes(const struct cuda_kv *kv)
 {
-    size_t values = (size_t)kv->n_layers * kv->block_size * 2 * kv->n_kv_heads * kv->head_dim;
-    return values * (kv->dtype == DTYPE_F32 ? 4 : 2);
+    size_t heads = (size_t)kv->n_layers * kv->block_size * 2 * kv->n_kv_heads;
+    if (kv->dtype == DTYPE_INT8 || kv->dtype == DTYPE_F8_E4M3)
+        return heads * (kv->head_dim + sizeof(uint16_t));
+    return heads * kv->head_dim * (kv->dtype == DTYPE_F32 ? 4 : 2);
 }
 
 cudaError_t cuda_page_copy(cudaStream_t s, const struct cuda_kv *kv, const int32_t *src,

@@ -78,16 +78,94 @@ INLINE void turn_heads(float *x, int n_heads, int dim, struct cuda_qk_norm n, co
     }
 }
 
+/* A head's values, whose block is at `block` */
+template <class T> INLINE void write_head(T *block, int in_block, const float *x, int dim)
+{
+    for (int i = threadIdx.x % 32; i < dim; i += 32)
+        store_kv(block + in_block * dim + i, x[i]);
+}
+
+/* --- values of 8 bits --- */
+
+static const float KV_MOST = 3e38f; /* its scale times the largest code, rounded up, is finite */
+
+INLINE float largest_code(struct kv_int8)
+{
+    return 127;
+}
+
+INLINE float largest_code(struct kv_e4m3)
+{
+    return 448;
+}
+
+/* x is at most the largest code, or so little above that it rounds to it */
+INLINE unsigned code_of(struct kv_int8, float x)
+{
+    return (unsigned)((int)rintf(x) + 128);
+}
+
+/* Below 2^-6 steps of 2^-9, above three bits of fraction: rounded as float32's upper bits */
+INLINE unsigned code_of(struct kv_e4m3, float x)
+{
+    unsigned sign = (unsigned)__float_as_int(x) >> 24 & 0x80, bits = __float_as_int(x) & 0x7fffffff;
+    unsigned normal = ((bits + 0x7ffff + (bits >> 20 & 1)) >> 20) - ((127 - 7) << 3);
+    return sign | (bits < (127 - 6) << 23 ? (unsigned)(int)rintf(fabsf(x) * 512) : normal);
+}
+
+/* The bf16 that is not below x > 0: what is divided by it is not above what x was made for */
+INLINE unsigned bf16_not_below(float x)
+{
+    return ((unsigned)__float_as_int(x) + 0xffff) >> 16;
+}
+
+/* The largest |x| of a warp's head; a NaN is larger than all numbers */
+INLINE float largest_of(const float *x, int dim)
+{
+    int most = 0; /* of float32's bits without the sign: ordered as whole numbers */
+    for (int i = threadIdx.x % 32; i < dim; i += 32)
+        most = max(most, __float_as_int(within(x[i], KV_MOST)) & 0x7fffffff);
+#pragma unroll
+    for (int by = 16; by > 0; by /= 2)
+        most = max(most, __shfl_xor_sync((unsigned)ALL_LANES, most, by));
+    return __int_as_float(most);
+}
+
+template <class T> INLINE void write_codes(T *block, int in_block, const float *x, int dim)
+{
+    const float most = largest_of(x, dim);
+    unsigned scale = most != most ? 0x7fc0 : 0;
+    float inverse = 0;
+    if (most >= 1e-30f) { /* of less the inverse overflows */
+        scale = bf16_not_below(most / largest_code(T()));
+        inverse = 1 / __int_as_float((int)(scale << 16));
+    }
+    for (int i = threadIdx.x % 32; i < dim / 2; i += 32) {
+        const float *pair = x + i / 8 * 16 + i % 8; /* and 8 dims behind it */
+        unsigned low = code_of(T(), inverse > 0 ? within(pair[0], KV_MOST) * inverse : 0);
+        unsigned high = code_of(T(), inverse > 0 ? within(pair[8], KV_MOST) * inverse : 0);
+        ((uint16_t *)(block + in_block * dim))[i] = (uint16_t)(low | high << 8);
+    }
+    if (threadIdx.x % 32 == 0)
+        ((uint16_t *)(block + KV_BLOCK * dim))[in_block] = (uint16_t)scale;
+}
+
+INLINE void write_head(struct kv_int8 *block, int in_block, const float *x, int dim)
+{
+    write_codes(block, in_block, x, dim);
+}
+
+INLINE void write_head(struct kv_e4m3 *block, int in_block, const float *x, int dim)
+{
+    write_codes(block, in_block, x, dim);
+}
+
 template <class T>
 INLINE void write_heads(struct cuda_kv kv, int layer, int slot, enum kv_which which, const float *x)
 {
-    T *pool = (T *)kv.pool;
-    for (int head = threadIdx.x / 32; head < kv.n_kv_heads; head += ROW_WARPS) {
-        T *to = pool + kv_at(kv, layer, slot, which, head);
-        const float *from = x + (size_t)head * kv.head_dim;
-        for (int i = threadIdx.x % 32; i < kv.head_dim; i += 32)
-            store_kv(to + i, from[i]);
-    }
+    for (int head = threadIdx.x / 32; head < kv.n_kv_heads; head += ROW_WARPS)
+        write_head((T *)kv.pool + kv_block_at<T>(kv, layer, slot, which, head), slot % KV_BLOCK,
+                   x + (size_t)head * kv.head_dim, kv.head_dim);
 }
 
 struct rope_rows {
@@ -127,7 +205,7 @@ cudaError_t cuda_rope_write_kv(cudaStream_t s, const struct cuda_kv *kv, int lay
     struct rope_rows rows = {q, k, v, positions, slots, n_heads};
     n = n ? n : &no_norm;
     rope = rope ? rope : &no_rope;
-    WITH_FLOAT_TYPE(kv->dtype, T,
-                    LAUNCH(rope_kernel<T>, n_rows, ROW_THREADS, 0, s)(*kv, layer, *n, *rope, rows));
+    WITH_KV_TYPE(kv->dtype, T,
+                 LAUNCH(rope_kernel<T>, n_rows, ROW_THREADS, 0, s)(*kv, layer, *n, *rope, rows));
     return cudaGetLastError();
 }

@@ -49,7 +49,7 @@ def test_output_that_does_not_arrive_is_a_failure(args):
     (("--port", "99999"), "--port 99999: expected a whole number from 1 to 65535"),
     (("--host", "0.0.0.0"), "--allow-unauthenticated"),
     (("--prot", "1"), "unknown flag --prot"),
-    (("--kv-cache-dtype", "int3"), "--kv-cache-dtype int3: expected one of auto|f16|bf16|f32|int8"),
+    (("--kv-cache-dtype", "int3"), "--kv-cache-dtype int3: expected one of auto|f16|bf16|f32|int8|fp8|fp8_e4m3"),
 ])
 def test_a_wrong_flag_is_told_what_would_be_right(flags, message):
     r = run("serve", SMALL, *flags)

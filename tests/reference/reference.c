@@ -31,18 +31,28 @@ double ref_round(enum dtype type, double x)
     return x > most ? most : x < -most ? -most : x;
 }
 
-void ref_round_int8(double *x, int n)
+static double round_e4m3(double x)
 {
+    int e;
+    frexp(x, &e); /* of 2^-6 and more three bits of fraction, below steps of 2^-9 */
+    const int unit = (e - 1 < -6 ? -6 : e - 1) - 3;
+    return ldexp(nearest_even(ldexp(x, -unit)), unit);
+}
+
+double ref_round_codes(enum dtype type, double *x, int n)
+{
+    const double largest = type == DTYPE_INT8 ? 127 : 448;
     double most = 0;
     int e;
     for (int i = 0; i < n; i++)
         most = fmax(most, fabs(x[i]));
     if (most == 0)
-        return;
-    frexp(most / 127, &e);
-    const double scale = ldexp(ceil(ldexp(most / 127, 8 - e)), e - 8);
+        return 0;
+    frexp(most / largest, &e);
+    const double scale = ldexp(ceil(ldexp(most / largest, 8 - e)), e - 8);
     for (int i = 0; i < n; i++)
-        x[i] = nearest_even(x[i] / scale) * scale;
+        x[i] = (type == DTYPE_INT8 ? nearest_even(x[i] / scale) : round_e4m3(x[i] / scale)) * scale;
+    return scale;
 }
 
 static uint16_t half_bits(double x) /* of a value that f16 has */

@@ -24,8 +24,9 @@ void ref_matrix_free(struct ref_matrix *);
 /* Nearest value of a float type (ties to even), clamped to its finite range. */
 double ref_round(enum dtype, double);
 
-/* x[n] as whole numbers of at most 127 times one scale, the bf16 that is not below max|x| / 127 */
-void ref_round_int8(double *x, int n);
+/* x[n] as a KV pool of INT8 or F8_E4M3 has it: codes, at most 127 or 448, times one scale, the bf16
+ * that is not below max|x| / 127 or / 448, which is returned */
+double ref_round_codes(enum dtype, double *x, int n);
 
 /* y[rows] = m x */
 void ref_linear(const struct ref_matrix *m, const double *x, double *y);
