@@ -12,7 +12,7 @@
 
 static const enum dtype kv_types[] = {DTYPE_F16, DTYPE_BF16, DTYPE_F32, DTYPE_INT8, DTYPE_F8_E4M3};
 enum { N_TYPES = sizeof kv_types / sizeof *kv_types };
-enum { LAYERS = 2, LAYER = 1, MAX_SEQS = 4, MAX_ROWS = 530, PARTIALS = 256 << 10 };
+enum { LAYERS = 2, LAYER = 1, MAX_SEQS = 21, MAX_ROWS = 530, PARTIALS = 256 << 10 };
 
 struct shape {
     enum dtype kv;
@@ -25,6 +25,7 @@ struct shape {
 /* A sequence of `n` tokens, its queries at all of them, on pages of its own */
 struct text {
     int n, max_pages;
+    int copies; /* of the pages: page p of copy i is i * (max_pages + 1) + p */
     struct shape s;
     struct attention_config c;
     float *q, *k, *v;           /* [n][heads][dim]; k and v as the pool has them */
@@ -90,11 +91,11 @@ static void put_codes(enum dtype t, uint8_t *block, int in_block, const float *x
     ((uint16_t *)(block + 16 * n))[in_block] = f32_to_bf16(scale);
 }
 
-/* The pool on the device: NaN wherever nothing was written */
+/* The pool on the device, t->copies times: NaN wherever nothing was written */
 static void upload_pool(struct text *t, int n_pages)
 {
     size_t bytes = cuda_kv_page_bytes(&t->kv) * n_pages;
-    uint8_t *pool = malloc(bytes);
+    uint8_t *pool = malloc(bytes * (size_t)t->copies);
     int dim = t->s.head_dim;
     memset(pool, 0xff, bytes);
     for (int i = 0; i < t->n; i++)
@@ -108,7 +109,9 @@ static void upload_pool(struct text *t, int n_pages)
             else
                 put_floats(t->s.kv, block + i % 16 * (head_bytes(t) / 16), from, dim);
         }
-    t->kv.pool = rig_upload(pool, bytes);
+    for (int i = 1; i < t->copies; i++)
+        memcpy(pool + (size_t)i * bytes, pool, bytes);
+    t->kv.pool = rig_upload(pool, bytes * (size_t)t->copies);
     free(pool);
 }
 
@@ -129,11 +132,12 @@ static float *rounded(enum dtype type, int64_t n, int dim, double size, uint64_t
     return x;
 }
 
-static struct text text_new(struct shape s, int n)
+static struct text text_copies(struct shape s, int n, int copies)
 {
     uint64_t seed = (uint64_t)n * 7 + s.head_dim;
     int heads = s.n_heads * s.head_dim;
-    struct text t = {.n = n, .s = s, .max_pages = (n + s.block_size - 1) / s.block_size};
+    struct text t = {
+        .n = n, .s = s, .copies = copies, .max_pages = (n + s.block_size - 1) / s.block_size};
     t.c = (struct attention_config){s.n_heads, s.n_kv_heads, s.head_dim, 1 / sqrtf(s.head_dim),
                                     s.window,  s.soft_cap};
     const int64_t rows = (int64_t)n * s.n_kv_heads;
@@ -158,13 +162,30 @@ static struct text text_new(struct shape s, int n)
     return t;
 }
 
+static struct text text_new(struct shape s, int n)
+{
+    return text_copies(s, n, 1);
+}
+
 /* --- a step --- */
 
-/* What a test chooses of a step: rows [start, start + n) of the text for each sequence */
+/* What a test chooses of a step: rows [start, start + n) of the text for each sequence; SHARE: on
+ * pages of the first copy up to token `shared`, then on its own copy's; OWN_COPIES: on that only */
 struct part {
-    int start, n;
+    int start, n, shared;
 };
-enum { ANY_GRID = 1, NO_PARTIALS = 2 };
+enum { ANY_GRID = 1, NO_PARTIALS = 2, SHARE = 4, OWN_COPIES = 8 };
+
+static void put_table(const struct text *t, int seq, const struct part *part, int how,
+                      int32_t *table)
+{
+    const int shared = how & OWN_COPIES ? 0 : part->shared / t->s.block_size;
+    for (int i = 0; i < t->max_pages; i++) {
+        table[i] = t->pages[i];
+        if (how & (SHARE | OWN_COPIES) && i >= shared)
+            table[i] += seq * (t->max_pages + 1);
+    }
+}
 
 static int rows_of(const struct part *parts, int n)
 {
@@ -173,6 +194,8 @@ static int rows_of(const struct part *parts, int n)
         rows += parts[i].n;
     return rows;
 }
+
+static int n_segments_read; /* of a KV head, by the tiles of the last step_of */
 
 /* The device's copy of the plan, and the grid */
 static struct cuda_attention_step step_of(const struct text *t, const struct part *parts, int n,
@@ -185,11 +208,18 @@ static struct cuda_attention_step step_of(const struct text *t, const struct par
     struct cuda_attention_plan *plan = malloc(bytes);
     for (int i = 0; i < n; i++) {
         seqs[i] = (struct step_seq){at, parts[i].n, parts[i].start};
-        memcpy(tables + i * t->max_pages, t->pages, sizeof *tables * t->max_pages);
+        put_table(t, i, parts + i, how, tables + i * t->max_pages);
         at += parts[i].n;
     }
-    cuda_attention_plan_make(&t->a, plan, MAX_ROWS, MAX_SEQS, seqs, n, t->s.window,
+    const struct cuda_attention_pages pages = {tables, t->max_pages, t->s.block_size};
+    cuda_attention_plan_make(&t->a, plan, MAX_ROWS, MAX_SEQS, seqs, n,
+                             how & (SHARE | OWN_COPIES) ? &pages : NULL, t->s.window,
                              how & NO_PARTIALS ? 0 : PARTIALS);
+    n_segments_read = 0;
+    for (int k = 0; k < CUDA_ATTENTION_KINDS; k++)
+        for (int i = 0; i < plan->n_tiles[k]; i++)
+            n_segments_read +=
+                ((struct cuda_attention_tile *)((char *)plan + plan->tiles_at[k]))[i].n_segments;
     struct cuda_attention_step step = {.max_pages = t->max_pages};
     step.grid = how & ANY_GRID ? cuda_attention_grid_any(&t->a, rows + 3)
                                : cuda_attention_grid_of(&t->a, plan);
@@ -411,12 +441,79 @@ static void run_prompt_chunks(struct shape s, int n)
     rig_free_all();
 }
 
+/* --- sequences that share pages --- */
+
+/* The same contents on pages of their own give the same bits, and so do other steps; how many
+ * segments are read, of a KV head */
+static void run_shared(struct shape s, int n, const struct part *parts, int n_parts, int n_read)
+{
+    struct text t = text_copies(s, n, n_parts);
+    int rows = rows_of(parts, n_parts);
+    float *want = attend(&t, parts, n_parts, OWN_COPIES);
+    float *got = attend(&t, parts, n_parts, SHARE);
+    if (n_segments_read != n_read)
+        fail_msg("%d segments are read, not %d", n_segments_read, n_read);
+    same_bits("shared", &t, got, want, rows);
+    free(got);
+    got = attend(&t, parts, n_parts, SHARE | ANY_GRID);
+    same_bits("shared in a fixed grid", &t, got, want, rows);
+    free(got);
+    got = attend(&t, parts, n_parts, SHARE | NO_PARTIALS);
+    same_bits("no room to share", &t, got, want, rows);
+    free(got);
+    check_row("shared", &t, parts[0].start, want);
+    free(want);
+    rig_free_all();
+}
+
 static void a_prompts_row_by_wgmma_has_the_same_bits_in_any_prompt(void **state)
 {
     (void)state;
     wants_wgmma();
     run_prompt_chunks((struct shape){DTYPE_F16, 2, 1, 64, 16, 0, 0, false, true}, 520);
     run_prompt_chunks((struct shape){DTYPE_BF16, 3, 1, 128, 16, 150, 0, true, true}, 400);
+}
+
+/* Four share a segment, the first and the fourth another one. Read are these two, the rest of each,
+ * and all of the last two, which share nothing. */
+static const struct part five[] = {{600, 1, 512}, {523, 1, 400}, {590, 1, 256},
+                                   {530, 2, 600}, {20, 1, 600},  {577, 1, 64}};
+
+static void shared_all(void)
+{
+    run_shared((struct shape){DTYPE_F16, 2, 1, 32, 16, 0, 0, false}, 601, five, 4,
+               1 + 1 + 1 + 2 + 2 + 1);
+}
+
+static void crowd_of(enum dtype kv, int n_heads, int block_size, int window, float soft_cap)
+{
+    struct part crowd[MAX_SEQS];
+    for (int i = 0; i < MAX_SEQS; i++)
+        crowd[i] = (struct part){300 + 7 * (i * 5 % MAX_SEQS), 1, 300};
+    struct shape s = {kv, n_heads, 1, 16, block_size, window, soft_cap, true};
+    const int own = MAX_SEQS, rows = MAX_SEQS * n_heads; /* one segment for each, or tile of 64 */
+    run_shared(s, 448, crowd, MAX_SEQS, own + (rows + 63) / 64);
+}
+
+static void sequences_that_share_pages_have_the_same_bits_as_others(void **state)
+{
+    (void)state;
+    rig_in_all_orders(shared_all);
+    run_shared((struct shape){DTYPE_F16, 3, 1, 64, 16, 0, 0, true}, 601, five, 6,
+               1 + 1 + 1 + 2 + 2 + 1 + 1 + 3);
+    run_shared((struct shape){DTYPE_INT8, 4, 2, 32, 64, 0, 20, false}, 601, five, 6,
+               1 + 1 + 1 + 2 + 2 + 1 + 1 + 3);
+    run_shared((struct shape){DTYPE_F32, 2, 2, 32, 256, 0, 0, true}, 601, five, 6,
+               1 + 1 + 1 + 2 + 2 + 1 + 1 + 3);
+    /* of the first segment some see nothing */
+    run_shared((struct shape){DTYPE_BF16, 2, 1, 32, 16, 330, 0, false}, 601, five, 6,
+               1 + 1 + 1 + 2 + 2 + 1 + 1 + 3);
+    /* nobody sees the first segment */
+    run_shared((struct shape){DTYPE_F32, 2, 1, 32, 16, 100, 0, false}, 601, five, 4,
+               1 + 1 + 2 + 2 + 1);
+    crowd_of(DTYPE_F16, 4, 16, 0, 0);
+    crowd_of(DTYPE_F8_E4M3, 5, 48, 0, 0);
+    crowd_of(DTYPE_F32, 4, 16, 120, 15);
 }
 
 static void captured(struct text *t, const struct part *parts, int n, cudaGraphExec_t *exec,
@@ -672,35 +769,6 @@ static void attention_fits_the_shared_memory_of_capability_7_5(void **state)
     emu_device(90);
 }
 
-/* --- the plan --- */
-
-static void long_sequences_are_split_until_the_buffer_is_full(void **state)
-{
-    (void)state;
-    struct text t = text_new((struct shape){DTYPE_F16, 8, 2, 64, 16, 0, 0, false}, 16);
-    enum { ROWS = 200 };
-    const struct step_seq seqs[] = {{0, 1, 5000}, {1, 1, 100}, {2, 100, 900}, {102, 1, 5000}};
-    struct cuda_attention_plan *plan = malloc(cuda_attention_plan_bytes(&t.a, ROWS, 4));
-    size_t one = 68 * sizeof(float); /* 5,001 tokens: 20 segments of 8 heads */
-    cuda_attention_plan_make(&t.a, plan, ROWS, 4, seqs, 4, 0, 160 * one);
-    const struct cuda_attention_tile *narrow = (void *)((char *)plan + plan->tiles_at[0]);
-    const struct cuda_attention_tile *wide = (void *)((char *)plan + plan->tiles_at[1]);
-    assert_int_equal(plan->n_partials, 160);
-    assert_int_equal(plan->n_tiles[0], 3);
-    assert_int_equal(plan->n_units[0], 2 * (20 + 1 + 1));
-    assert_true(narrow[0].split && !narrow[1].split && !narrow[2].split);
-    int rows = 16 * t.a.kinds[CUDA_WIDE].warps, n = (100 * 4 + rows - 1) / rows;
-    assert_int_equal(plan->n_tiles[1], n);
-    assert_int_equal(wide[0].row + wide[0].n_rows / 4, 102); /* the last first */
-    assert_int_equal(wide[n - 1].row, 2);
-    assert_int_equal(wide[n - 1].position, 900);
-    cuda_attention_plan_make(&t.a, plan, ROWS, 4, seqs, 4, 700, 400 * one);
-    assert_int_equal(narrow[0].segment, (5000 - 699) / 256);
-    assert_int_equal(narrow[0].n_segments, 5000 / 256 - (5000 - 699) / 256 + 1);
-    free(plan);
-    rig_free_all();
-}
-
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -709,6 +777,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_prompts_rows_by_wgmma_agree_with_the_reference),
         cmocka_unit_test(a_row_has_the_same_bits_in_any_chunk_and_batch),
         cmocka_unit_test(a_prompts_row_by_wgmma_has_the_same_bits_in_any_prompt),
+        cmocka_unit_test(sequences_that_share_pages_have_the_same_bits_as_others),
         cmocka_unit_test(a_captured_step_reads_its_plan_when_it_runs),
         cmocka_unit_test(a_nan_reaches_those_who_see_it_and_no_others),
         cmocka_unit_test(a_nan_is_seen_by_wgmma_as_by_mma),
@@ -717,7 +786,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(results_are_rounded_to_the_readers_type),
         cmocka_unit_test(shapes_that_no_kernel_has_are_refused),
         cmocka_unit_test(attention_fits_the_shared_memory_of_capability_7_5),
-        cmocka_unit_test(long_sequences_are_split_until_the_buffer_is_full),
     };
     if (argc > 1) /* a part of the names */
         cmocka_set_test_filter(argv[1]);

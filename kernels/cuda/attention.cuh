@@ -65,26 +65,34 @@ INLINE bool is_seen(int key, int position, int window)
     return key <= position && key > position - window;
 }
 
-/* Row r of a tile; one past the end is as the last. */
+/* The token of row r of a tile; of one past the end, of the last */
+INLINE struct cuda_attention_member tile_member(const struct attention_args &a,
+                                                const struct cuda_attention_tile *t, int r)
+{
+    const void *members = (const char *)a.plan + a.plan->members_at;
+    return ((const struct cuda_attention_member *)
+                members)[t->member + (t->head + min(r, t->n_rows - 1)) / a.group];
+}
+
 INLINE int tile_position(const struct attention_args &a, const struct cuda_attention_tile *t, int r)
 {
-    return t->position + (t->head + min(r, t->n_rows - 1)) / a.group;
-}
-
-/* Whether rows at positions low … high see something of a tile, and whether each sees all */
-INLINE bool some_seen(int key0, int low, int high, int window)
-{
-    return key0 <= high && key0 + KEYS > first_seen(low, window);
-}
-
-INLINE bool all_seen(int key0, int low, int high, int window)
-{
-    return key0 + KEYS - 1 <= low && key0 > high - window;
+    return tile_member(a, t, r).position;
 }
 
 INLINE int tile_row(const struct attention_args &a, const struct cuda_attention_tile *t, int r)
 {
-    return t->row + (t->head + r) / a.group;
+    return tile_member(a, t, r).row;
+}
+
+/* Whether a row sees something of a tile of keys, and whether it sees all */
+INLINE bool sees_some(int key0, int position, int window)
+{
+    return key0 <= position && key0 + KEYS > first_seen(position, window);
+}
+
+INLINE bool sees_all(int key0, int position, int window)
+{
+    return key0 + KEYS - 1 <= position && key0 > position - window;
 }
 
 INLINE int tile_head(const struct attention_args &a, const struct attention_run &run, int r)
@@ -119,8 +127,8 @@ INLINE struct attention_run next_run(const struct attention_args &a,
         r.segment += in_head;
         r.n_segments = n;
     }
-    r.first = max(first_seen(tile_position(a, t, 0), a.window), r.segment * SEGMENT);
-    r.last = min(tile_position(a, t, t->n_rows - 1), (r.segment + r.n_segments) * SEGMENT - 1);
+    r.first = max(first_seen(t->low, a.window), r.segment * SEGMENT);
+    r.last = min(t->high, (r.segment + r.n_segments) * SEGMENT - 1);
     *unit += n;
     return r;
 }

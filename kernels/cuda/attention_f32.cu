@@ -11,8 +11,7 @@ template <int D> struct float_state {
     float run_most, run_sum;       /* of the segments joined so far, in units of exp2 */
     float *q, *p;                  /* [WARP_ROWS][D] and [WARP_ROWS][P_PITCH], the warp's, shared */
     float2 *run_acc; /* [WARP_ROWS * D / 64][32 lanes], shared; a lane's are its own */
-    int position;    /* of row lane % 16 */
-    int low, high;   /* positions of the warp's first and last row; high -1: it has none */
+    int position;    /* of row lane % 16; -1: the warp has none */
     int n_rows;
 };
 
@@ -38,9 +37,7 @@ INLINE void run_begin(struct float_state<D> *s, const struct attention_args &a,
 {
     int lane = threadIdx.x % 32, first = first_row();
     s->n_rows = max(min(run.tile->n_rows - first, (int)WARP_ROWS), 0);
-    s->position = tile_position(a, run.tile, first + lane % WARP_ROWS);
-    s->low = tile_position(a, run.tile, first);
-    s->high = s->n_rows ? tile_position(a, run.tile, first + WARP_ROWS - 1) : -1;
+    s->position = s->n_rows ? tile_position(a, run.tile, first + lane % WARP_ROWS) : -1;
     __syncwarp(); /* the last run's queries have been read */
     for (int r = 0; r < s->n_rows; r++) {
         const float *q =
@@ -135,7 +132,7 @@ template <int D>
 INLINE void tile_of_keys(struct float_state<D> *s, const struct attention_args &a, const float *k,
                          int key0)
 {
-    if (!some_seen(key0, s->low, s->high, a.window))
+    if (!__any_sync((unsigned)ALL_LANES, sees_some(key0, s->position, a.window)))
         return;
     score_keys(s, k);
     __syncwarp();
@@ -151,7 +148,7 @@ INLINE void tile_of_keys(struct float_state<D> *s, const struct attention_args &
         }
     }
     add_values(s, k + tile_layout<float, D>::V, key0, a.window,
-               all_seen(key0, s->low, s->high, a.window));
+               __all_sync((unsigned)ALL_LANES, sees_all(key0, s->position, a.window)));
 }
 
 /* Writes the segment's result of row r for combine_kernel, if the row sees some of it. */

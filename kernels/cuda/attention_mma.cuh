@@ -56,8 +56,7 @@ template <class T, int D> struct mma_state {
     float most[2], sum[2]; /* of the segment: of q · k or the capped score; the lane's part */
     float run_most[2], run_sum[2]; /* of the segments joined so far, in units of exp2 */
     float4 *run_acc; /* [D / 8][32 lanes] of theirs, shared; each lane's are its own */
-    int position[2];
-    int low, high; /* positions of the warp's first and last row; high -1: it has none */
+    int position[2]; /* -1: the warp has no rows */
 };
 
 INLINE int warp_row(int half)
@@ -102,10 +101,9 @@ INLINE void run_begin(struct mma_state<T, D> *s, const struct attention_args &a,
                       const struct attention_run &run)
 {
     int first = (int)threadIdx.x / 32 * WARP_ROWS;
-    s->low = tile_position(a, run.tile, first);
-    s->high = first < run.tile->n_rows ? tile_position(a, run.tile, first + WARP_ROWS - 1) : -1;
-    s->position[0] = tile_position(a, run.tile, warp_row(0));
-    s->position[1] = tile_position(a, run.tile, warp_row(1));
+    bool none = first >= run.tile->n_rows;
+    s->position[0] = none ? -1 : tile_position(a, run.tile, warp_row(0));
+    s->position[1] = none ? -1 : tile_position(a, run.tile, warp_row(1));
     read_queries(s, a, run);
     segment_begin(s);
 }
@@ -246,6 +244,18 @@ INLINE void poison(float acc[D / 8][4], const int position[2], int window, int k
     }
 }
 
+INLINE bool rows_see_some(const int position[2], int key0, int window)
+{
+    return __any_sync((unsigned)ALL_LANES,
+                      sees_some(key0, position[0], window) || sees_some(key0, position[1], window));
+}
+
+INLINE bool rows_see_all(const int position[2], int key0, int window)
+{
+    return __all_sync((unsigned)ALL_LANES,
+                      sees_all(key0, position[0], window) && sees_all(key0, position[1], window));
+}
+
 template <int D> INLINE void scale_sums(float acc[D / 8][4], const float scale[2])
 {
     if (!__any_sync((unsigned)ALL_LANES, scale[0] != 1 || scale[1] != 1))
@@ -263,9 +273,9 @@ INLINE void tile_of_keys(struct mma_state<T, D> *s, const struct attention_args 
 {
     const T *v = k + tile_layout<T, D>::V;
     float scores[KEYS / 8][4], scale[2];
-    if (!some_seen(key0, s->low, s->high, a.window))
+    if (!rows_see_some(s->position, key0, a.window))
         return;
-    bool whole = all_seen(key0, s->low, s->high, a.window);
+    bool whole = rows_see_all(s->position, key0, a.window);
     score_keys<T, D>(scores, s->q, k);
     if (a.cap > 0)
         cap_scores(scores, a);
@@ -361,7 +371,7 @@ INLINE void segment_end(struct mma_state<T, D> *s, const struct attention_args &
                         const struct attention_run &run, int segment, bool first, bool last)
 {
     float most[2], sum[2], w_run[2], w[2];
-    if (s->high < 0)
+    if (s->position[0] < 0)
         return;
 #pragma unroll
     for (int half = 0; half < 2; half++) {

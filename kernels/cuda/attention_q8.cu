@@ -197,9 +197,9 @@ INLINE void tile_of_keys(struct q8_state<K, D> *s, const struct attention_args &
     struct mma_state<__half, D> *rows = &s->rows;
     const K *scales = k + tile_layout<K, D>::SCALES;
     float scores[KEYS / 8][4], scale[2];
-    if (!some_seen(key0, rows->low, rows->high, a.window))
+    if (!rows_see_some(rows->position, key0, a.window))
         return;
-    bool whole = all_seen(key0, rows->low, rows->high, a.window);
+    bool whole = rows_see_all(rows->position, key0, a.window);
     score_codes<K, D>(scores, rows->q, k);
     scale_scores(scores, scales);
     if (a.cap > 0)

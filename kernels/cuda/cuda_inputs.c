@@ -200,8 +200,10 @@ static void put_plan(struct packing *p, int i)
     struct cuda_step *s = &b->step;
     struct cuda_attention_plan *plan =
         part(p, cuda_attention_plan_bytes(&b->attention, s->n_rows, s->n_seqs));
+    const struct cuda_attention_pages pages = {in->page_tables, b->config.max_pages,
+                                               b->kv.block_size};
     cuda_attention_plan_make(&b->attention, plan, s->n_rows, s->n_seqs, in->seqs, in->n_seqs,
-                             b->windows[i], b->partials_bytes);
+                             &pages, b->windows[i], b->partials_bytes);
     name_tables(plan, b->uploads.tables);
     const struct cuda_attention_grid grid = cuda_attention_grid_of(&b->attention, plan);
     s->attention[i].grid = s->fixed ? fixed_grid(b, grid) : grid;

@@ -113,10 +113,14 @@ cudaError_t cuda_rope_write_kv(cudaStream_t, const struct cuda_kv *, int layer,
  * Rows of queries are worked on in tiles: one sequence, one KV head, all of its query heads, as
  * many tokens as fit. Which tiles there are, and which of them are split into segments of
  * CUDA_ATTENTION_SEGMENT tokens that several blocks do at once, says a plan, made on the host
- * before the step: one for each window of the model's layers. Splitting does not change a bit. */
+ * before the step: one for each window of the model's layers. Splitting does not change a bit.
+ *
+ * Sequences of few rows that begin with the same pages share the tiles of those segments, so that
+ * keys and values are read once for all (cascade attention); this does not change a bit either. */
 enum { CUDA_ATTENTION_SEGMENT = 256 }; /* tokens, at absolute positions */
 enum cuda_attention_kind {
-    CUDA_NARROW, /* sequences whose rows, times query heads of a KV head, are at most 16 */
+    CUDA_NARROW, /* rows, times query heads of a KV head, of a sequence or a group of such that
+                    share pages: at most 16 */
     CUDA_WIDE,
     CUDA_ATTENTION_KINDS
 };
@@ -140,10 +144,11 @@ cudaError_t cuda_attention_open(struct cuda_attention *, int n_heads, const stru
 cudaError_t cuda_attention_use_wgmma(struct cuda_attention *);
 
 struct cuda_attention_tile {
-    int32_t seq;           /* its page table */
-    int32_t row, position; /* of the first token */
-    int32_t head;          /* first row's query head, of those of a KV head */
-    int32_t n_rows;        /* tokens' query heads: all of a token, then the next token's */
+    int32_t seq;       /* its page table; of several sequences that share pages, of one of them */
+    int32_t member;    /* its first token, among the plan's members */
+    int32_t low, high; /* the least and the greatest position of the tokens */
+    int32_t head;      /* first row's query head, of those of a KV head */
+    int32_t n_rows;    /* tokens' query heads: all of a token, then the next token's */
     int32_t segment, n_segments;
     int32_t unit;  /* the tile's first unit: units are its KV heads or, if split, their segments */
     int32_t split; /* segments may go to several blocks; partial results */
@@ -151,21 +156,33 @@ struct cuda_attention_tile {
 struct cuda_attention_row {
     int32_t partial, position; /* first partial result, -1: it has none */
 };
+/* A token of the step; those of a sequence, and of sequences that share pages, are neighbours. */
+struct cuda_attention_member {
+    int32_t row, position;
+};
 /* A plan's head; offsets are in bytes from it. */
 struct cuda_attention_plan {
     int32_t n_tiles[CUDA_ATTENTION_KINDS], n_units[CUDA_ATTENTION_KINDS];
     int32_t tiles_at[CUDA_ATTENTION_KINDS]; /* struct cuda_attention_tile[] */
     int32_t rows_at;                        /* struct cuda_attention_row[max_rows] */
+    int32_t members_at;                     /* struct cuda_attention_member[max_rows] */
+    int32_t n_members;                      /* of sequences that may share pages: the first */
     int32_t n_rows;                         /* of the step */
     int32_t n_partials;                     /* used of those that the buffer has room for */
 };
 /* Host only: bytes of a plan for up to so many rows and sequences */
 size_t cuda_attention_plan_bytes(const struct cuda_attention *, int max_rows, int max_seqs);
-/* Host only: the plan of a step, for layers of this window. `partials` is the size of the buffer of
- * partial results; more than it has room for is not split. 64 MiB do for most. */
+/* The pages of a step's sequences, of the host */
+struct cuda_attention_pages {
+    const int32_t *tables; /* [n_seqs][max_pages] */
+    int max_pages, block_size;
+};
+/* Host only: the plan of a step, for layers of this window. Pages NULL: nothing is shared.
+ * `partials` is the size of the buffer of partial results; more than it has room for is neither
+ * shared nor split. 64 MiB do for most. */
 void cuda_attention_plan_make(const struct cuda_attention *, struct cuda_attention_plan *,
                               int max_rows, int max_seqs, const struct step_seq *seqs, int n_seqs,
-                              int window, size_t partials);
+                              const struct cuda_attention_pages *, int window, size_t partials);
 
 /* How many blocks to launch. A graph that is used for many steps has those of
  * cuda_attention_grid_any; if its steps are known to have no wide tiles, blocks[CUDA_WIDE] may be
