@@ -120,10 +120,16 @@ static void count_memory(struct engine *e, enum dtype main_type, struct memory_n
         .device = mem.device,
         .others = mem.others,
         .float_weights = !e->config.quantise && dtype_info(main_type)->block_elems == 1,
-        .wide_kv = e->info.kv_dtype != DTYPE_INT8,
+        .wide_kv = e->info.kv_dtype != DTYPE_INT8 && e->info.kv_dtype != DTYPE_F8_E4M3,
     };
     if (!mem.dedicated)
         m->activations += (uint64_t)e->n_lanes * sampling_scratch_bytes(e->info.spec.n_vocab);
+}
+
+static bool check_kv(struct engine *e, struct err *err)
+{
+    const struct kv_config kv = kv_shape(e);
+    return !e->backend->ops->kv_check || e->backend->ops->kv_check(e->backend, &kv, err);
 }
 
 /* Plans with the weights as the file has them, before they take the memory that may lack; the
@@ -211,7 +217,7 @@ static bool load_weights(struct engine *e, const struct weights *weights, int le
     info->max_num_seqs = e->config.max_num_seqs;
     info->max_num_batched_tokens = e->config.max_num_batched_tokens;
     info->block_size = e->config.block_size;
-    if (!plan_before_loading(e, weights, &len, err) ||
+    if (!check_kv(e, err) || !plan_before_loading(e, weights, &len, err) ||
         !(e->model = model_load(e->backend, weights, &info->spec, len, err)) ||
         !take_scratch(e, err) || !engine_ahead_open(e, err) || !take_kv(e, len, err))
         return false;

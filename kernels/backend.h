@@ -249,6 +249,9 @@ struct backend_ops {
      * where they are. NULL: nobody wants to know. */
     bool (*moe_layer_new)(struct backend *, struct moe *, const struct moe_layer *, struct err *e);
     struct rope *(*rope_new)(struct backend *, const struct rope_config *, struct err *e);
+    /* Whether the backend can have such a pool, memory aside; n_pages is not read. To be asked
+     * before weights are loaded. NULL: any. */
+    bool (*kv_check)(struct backend *, const struct kv_config *, struct err *e);
     /* Takes the KV pool. Its pages start filled with NaN in debug builds. Where memory is
      * dedicated it may be called again: with another n_pages, for a pool in place of the first. */
     bool (*kv_open)(struct backend *, const struct kv_config *, struct err *e);

@@ -326,6 +326,13 @@ static bool check_pool(const struct cpu_backend *b, const struct kv_config *c, s
     return true;
 }
 
+static bool kv_check(struct backend *base, const struct kv_config *c, struct err *e)
+{
+    struct kv_config one = *c;
+    one.n_pages = 1;
+    return check_pool(cpu(base), &one, e);
+}
+
 static bool grow_plan(struct cpu_backend *b, int n_layers, struct err *e)
 {
     int n = plan_records(n_layers);
@@ -484,6 +491,7 @@ static const struct backend_ops ops = {
     .activation_new = activation_new,
     .moe_new = moe_new,
     .rope_new = rope_new,
+    .kv_check = kv_check,
     .kv_open = kv_open,
     .kv_page_bytes = kv_page_bytes,
     .kv_extra_bytes = kv_extra_bytes,

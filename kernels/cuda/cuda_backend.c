@@ -61,7 +61,7 @@ static uint64_t kv_extra_bytes(struct backend *base, const struct kv_config *c)
 {
     const struct cuda_backend *b = cuda_of(base);
     struct cuda_attention a;
-    struct err e;
+    struct err e; /* kv_check has told of it */
     if (b->partials) /* it has been opened */
         return 0;
     return attention_of(&a, c, &e) ? partials_bytes(b, c) + cuda_inputs_bytes(b, &a) : 0;
@@ -141,6 +141,14 @@ static bool kv_open(struct backend *base, const struct kv_config *c, struct err 
     b->kv = kv;
     b->n_pages = c->n_pages;
     return true;
+}
+
+static bool kv_check(struct backend *base, const struct kv_config *c, struct err *e)
+{
+    struct kv_config one = *c;
+    struct cuda_attention a;
+    one.n_pages = 1;
+    return check_pool(cuda_of(base), &one, e) && attention_of(&a, &one, e);
 }
 
 static uint8_t *page_at(const struct cuda_backend *b, int page)
@@ -247,6 +255,7 @@ static const struct backend_ops ops = {
     .moe_new = cuda_moe_new,
     .moe_layer_new = cuda_moe_layer_new,
     .rope_new = cuda_rope_new,
+    .kv_check = kv_check,
     .kv_open = kv_open,
     .kv_page_bytes = kv_page_bytes,
     .kv_extra_bytes = kv_extra_bytes,
