@@ -176,7 +176,7 @@ struct rope_rows {
 };
 
 template <class T>
-static __global__ void __launch_bounds__(ROW_THREADS)
+static __global__ void __launch_bounds__(ROW_THREADS, 4) /* for 10.0: 48 registers do not do */
     rope_kernel(struct cuda_kv kv, int layer, struct cuda_qk_norm n, struct cuda_rope rope,
                 struct rope_rows rows)
 {
