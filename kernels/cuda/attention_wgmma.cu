@@ -15,6 +15,8 @@
 #include "attention_mma.cuh"
 #include "hopper.cuh"
 
+#include <limits.h>
+
 enum {
     TILE_KEYS = 128,
     CONSUMERS = 2,
@@ -65,7 +67,7 @@ INLINE void send_tile(T *tile, const CUtensorMap *map, const struct attention_ar
     int n_blocks = (to - from + KV_BLOCK - 1) / KV_BLOCK;
     barrier_arrive_expecting(there, n_blocks * KV_BLOCK * D * (int)sizeof(T));
     for (int key = from; key < to; key += KV_BLOCK) {
-        size_t row = block_of_keys(a, pages, key, run.kv_head) / a.kv.head_dim;
+        size_t row = block_of_keys<T>(a, pages, key, run.kv_head) / a.kv.head_dim;
         row += (size_t)which * a.kv.n_kv_heads * KV_BLOCK;
         for (int d = 0; d < D; d += TILE_COLUMNS)
             tma_load(tile_at(tile, TILE_KEYS, key - key0, d), map, (int)row, d, there);
@@ -232,7 +234,8 @@ INLINE void used_up(uint64_t *b)
         barrier_arrive(b);
 }
 
-/* The group's first and last position; `last` -1: it has no rows */
+/* The least and greatest position of the group's rows, which may be of several sequences; high -1:
+ * it has no rows */
 struct group_span {
     int low, high;
 };
@@ -240,10 +243,12 @@ struct group_span {
 INLINE struct group_span span_of(const struct attention_args &a, const struct attention_run &run)
 {
     int first = (int)threadIdx.x / GROUP_THREADS * GROUP_ROWS;
-    struct group_span s = {tile_position(a, run.tile, first),
-                           tile_position(a, run.tile, first + GROUP_ROWS - 1)};
-    if (first >= run.tile->n_rows)
-        s.high = -1;
+    struct group_span s = {INT_MAX, -1};
+    for (int r = first; r < first + GROUP_ROWS && r < run.tile->n_rows; r++) {
+        int at = tile_position(a, run.tile, r);
+        s.low = min(s.low, at);
+        s.high = max(s.high, at);
+    }
     return s;
 }
 
@@ -299,9 +304,8 @@ INLINE void consume(struct mma_state<T, D> *s, T *stages, struct stage_barriers 
                     struct ring *at, T *q, const struct attention_args &a,
                     const struct attention_run &run)
 {
-    int first = (int)threadIdx.x / 32 * WARP_ROWS, group = (int)threadIdx.x / GROUP_THREADS;
+    int group = (int)threadIdx.x / GROUP_THREADS;
     struct group_span span = span_of(a, run);
-    s->high = first < run.tile->n_rows ? span.high : -1;
     s->position[0] = tile_position(a, run.tile, warp_row(0));
     s->position[1] = tile_position(a, run.tile, warp_row(1));
     named_barrier(1 + group, GROUP_THREADS); /* the last run's queries have been read */
