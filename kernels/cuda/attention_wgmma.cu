@@ -60,17 +60,19 @@ INLINE void ring_next(struct ring *r)
 /* Sends K (which 0) or V of the tile on its way: blocks of 16 tokens that some row sees. */
 template <class T, int D>
 INLINE void send_tile(T *tile, const CUtensorMap *map, const struct attention_args &a,
-                      const struct attention_run &run, int key0, int which, uint64_t *there)
+                      const struct attention_run &run, int key0, enum kv_which which,
+                      uint64_t *there)
 {
     const int32_t *pages = a.page_tables + (size_t)run.tile->seq * a.max_pages;
     int from = max(run.first / KV_BLOCK * KV_BLOCK, key0), to = min(run.last + 1, key0 + TILE_KEYS);
     int n_blocks = (to - from + KV_BLOCK - 1) / KV_BLOCK;
     barrier_arrive_expecting(there, n_blocks * KV_BLOCK * D * (int)sizeof(T));
     for (int key = from; key < to; key += KV_BLOCK) {
-        size_t row = block_of_keys<T>(a, pages, key, run.kv_head) / a.kv.head_dim;
-        row += (size_t)which * a.kv.n_kv_heads * KV_BLOCK;
+        int slot = pages[key / a.kv.block_size] * a.kv.block_size + key % a.kv.block_size;
+        int row = (int)kv_head_at(a.kv, a.layer, slot, which, run.kv_head) * KV_BLOCK;
+#pragma unroll 1
         for (int d = 0; d < D; d += TILE_COLUMNS)
-            tma_load(tile_at(tile, TILE_KEYS, key - key0, d), map, (int)row, d, there);
+            tma_load(tile_at(tile, TILE_KEYS, key - key0, d), map, row, d, there);
     }
 }
 
@@ -252,17 +254,26 @@ INLINE struct group_span span_of(const struct attention_args &a, const struct at
     return s;
 }
 
+/* The lane's rows' positions, looked up wherever they are wanted: kept, they would take registers
+ */
+INLINE void find_rows(int position[2], const struct attention_args &a,
+                      const struct attention_run &run)
+{
+    position[0] = tile_position(a, run.tile, warp_row(0));
+    position[1] = tile_position(a, run.tile, warp_row(1));
+}
+
 /* A tile of keys; the whole group does the same. */
 template <class T, int D>
 INLINE void consume_tile(struct mma_state<T, D> *s, const struct attention_args &a,
-                         const struct attention_run &run, struct group_span span, const T *q,
+                         const struct attention_run &run, const struct group_span *span, const T *q,
                          const T *k, struct stage_barriers *b, int parity, int key0)
 {
     const T *v = k + wgmma_layout<T, D>::TILE;
     float scores[TILE_KEYS / 8][4], scale[2];
     uint32_t weights[TILE_KEYS / 16][4];
-    bool some = key0 <= span.high && key0 + TILE_KEYS > first_seen(span.low, a.window);
-    bool whole = key0 + TILE_KEYS - 1 <= span.low && key0 > span.high - a.window;
+    bool some = key0 <= span->high && key0 + TILE_KEYS > first_seen(span->low, a.window);
+    bool whole = key0 + TILE_KEYS - 1 <= span->low && key0 > span->high - a.window;
     barrier_wait(&b->k_there, parity);
     if (some) {
         products_begin();
@@ -279,8 +290,10 @@ INLINE void consume_tile(struct mma_state<T, D> *s, const struct attention_args 
         for (int i = 0; i < PARTS; i++) {
             if (a.cap > 0)
                 cap_scores(scores + i * KEYS / 8, a);
-            if (!whole)
+            if (!whole) {
+                find_rows(s->position, a, run);
                 mask_scores(scores + i * KEYS / 8, s->position, a.window, key0 + i * KEYS);
+            }
         }
 #pragma unroll
         for (int half = 0; half < 2; half++)
@@ -293,23 +306,24 @@ INLINE void consume_tile(struct mma_state<T, D> *s, const struct attention_args 
     barrier_wait(&b->v_there, parity);
     if (some && whole)
         add_whole_values<T, D>(s->acc, weights, v);
-    else if (some &&
-             __any_sync((unsigned)ALL_LANES, add_seen_values<T, D>(s->acc, weights, v, key0, run)))
+    else if (some && __any_sync((unsigned)ALL_LANES,
+                                add_seen_values<T, D>(s->acc, weights, v, key0, run))) {
+        find_rows(s->position, a, run);
         poison_seen<T, D>(s->acc, s->position, a, key0, v, run);
+    }
     used_up(&b->v_used);
 }
 
 template <class T, int D>
 INLINE void consume(struct mma_state<T, D> *s, T *stages, struct stage_barriers *barriers,
-                    struct ring *at, T *q, const struct attention_args &a,
+                    struct ring *at, T *q, struct group_span *span, const struct attention_args &a,
                     const struct attention_run &run)
 {
     int group = (int)threadIdx.x / GROUP_THREADS;
-    struct group_span span = span_of(a, run);
-    s->position[0] = tile_position(a, run.tile, warp_row(0));
-    s->position[1] = tile_position(a, run.tile, warp_row(1));
     named_barrier(1 + group, GROUP_THREADS); /* the last run's queries have been read */
     store_queries<T, D>(q, a, run);
+    if (threadIdx.x % GROUP_THREADS == 0)
+        *span = span_of(a, run);
     named_barrier(1 + group, GROUP_THREADS);
     segment_begin(s);
     int tile = run.first / TILE_KEYS, start = tile, last = run.last / TILE_KEYS;
@@ -318,9 +332,11 @@ INLINE void consume(struct mma_state<T, D> *s, T *stages, struct stage_barriers 
         consume_tile(s, a, run, span, q, stages + at->stage * 2 * wgmma_layout<T, D>::TILE,
                      barriers + at->stage, at->parity, tile * TILE_KEYS);
         ring_next(at);
-        if ((tile + 1) % in_segment == 0 || tile == last)
+        if ((tile + 1) % in_segment == 0 || tile == last) {
+            find_rows(s->position, a, run);
             segment_end(s, a, run, tile / in_segment, tile / in_segment == start / in_segment,
                         tile == last);
+        }
     }
 }
 
@@ -336,7 +352,9 @@ static __global__ void __launch_bounds__(BLOCK_THREADS, 1)
 {
     typedef wgmma_layout<T, D> layout;
     DYN_SHARED(unsigned char, bytes);
-    SHARED(int, units, [CONSUMERS * GROUP_THREADS]); /* each thread's own: a register less */
+    /* each thread's own, and each group's: registers less */
+    SHARED(int, units, [CONSUMERS * GROUP_THREADS + 1]);
+    SHARED(struct group_span, spans, [CONSUMERS]);
     T *stages = (T *)tile_room(bytes);
     T *queries = stages + 2 * N_STAGES * layout::TILE;
     float4 *joined_sums = (float4 *)(queries + CONSUMERS * layout::QUERIES);
@@ -356,10 +374,11 @@ static __global__ void __launch_bounds__(BLOCK_THREADS, 1)
     __syncthreads();
     if (threadIdx.x >= CONSUMERS * GROUP_THREADS) {
         registers_give<PRODUCER_REGISTERS>();
-        int unit = share_begin(a, CUDA_WIDE, blockIdx.x);
-        if (threadIdx.x == CONSUMERS * GROUP_THREADS)
-            while (take_run(a, CUDA_WIDE, &unit, &run))
+        if (threadIdx.x == CONSUMERS * GROUP_THREADS) {
+            units[threadIdx.x] = share_begin(a, CUDA_WIDE, blockIdx.x);
+            while (take_run(a, CUDA_WIDE, &units[threadIdx.x], &run))
                 produce<T, D>(stages, barriers, &at, &map, a, run);
+        }
         return;
     }
     registers_take<CONSUMER_REGISTERS>();
@@ -368,7 +387,7 @@ static __global__ void __launch_bounds__(BLOCK_THREADS, 1)
     units[threadIdx.x] = share_begin(a, CUDA_WIDE, blockIdx.x);
     while (take_run(a, CUDA_WIDE, &units[threadIdx.x], &run))
         consume(&s, stages, barriers, &at, queries + threadIdx.x / GROUP_THREADS * layout::QUERIES,
-                a, run);
+                &spans[threadIdx.x / GROUP_THREADS], a, run);
 }
 
 /* --- the host --- */

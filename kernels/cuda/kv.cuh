@@ -25,15 +25,22 @@ template <class T> INLINE size_t kv_head_values(const struct cuda_kv &kv)
     return (size_t)KV_BLOCK * kv.head_dim + (sizeof(T) == 1 ? KV_BLOCK * 2 : 0);
 }
 
-/* Index of the first value of a head's block, the one that token `slot` lies in */
-template <class T>
-INLINE size_t kv_block_at(const struct cuda_kv &kv, int layer, int slot, enum kv_which which,
-                          int head)
+/* How many heads' blocks lie before that of token `slot` */
+INLINE size_t kv_head_at(const struct cuda_kv &kv, int layer, int slot, enum kv_which which,
+                         int head)
 {
     int page = slot / kv.block_size, in_page = slot % kv.block_size;
     size_t block =
         ((size_t)page * kv.n_layers + layer) * (kv.block_size / KV_BLOCK) + in_page / KV_BLOCK;
-    return ((block * 2 + which) * kv.n_kv_heads + head) * kv_head_values<T>(kv);
+    return (block * 2 + which) * kv.n_kv_heads + head;
+}
+
+/* Index of the block's first value */
+template <class T>
+INLINE size_t kv_block_at(const struct cuda_kv &kv, int layer, int slot, enum kv_which which,
+                          int head)
+{
+    return kv_head_at(kv, layer, slot, which, head) * kv_head_values<T>(kv);
 }
 
 /* Of the token itself: pages have whole blocks */
