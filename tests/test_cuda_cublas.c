@@ -394,10 +394,14 @@ static void a_quantised_model_does_not_ask_for_it(void **state)
 static void a_product_that_fails_fails_the_request(void **state)
 {
     (void)state;
-    struct engine_config c = config_of(false);
-    struct engine_info info;
+    const struct engine_config c = config_of(false);
+    struct rig r;
+    rig_open(&r, "llama3.F16.gguf", &c);
     emu_cublas(&(struct emu_cublas_options){.fail_at = 3});
-    struct request *q = answer("llama3.F16.gguf", &c, &info);
+    struct request *q = scored(11, 40, &r);
+    rig_submit(&r, q);
+    rig_wait_ended(&r, &q, 1);
+    rig_close(&r);
     assert_int_equal(atomic_load(&q->choices[0].finish), FINISH_ERROR);
     assert_int_equal(q->error.code, ERR_DEVICE);
     assert_contains(q->error.msg, "a linear");
