@@ -29,11 +29,30 @@ static void fill_inputs(struct engine *e, int n_seqs, int n, int n_pages)
     in->n_logits = n_seqs < e->max_logits ? n_seqs : e->max_logits;
 }
 
+/* Such that every kernel of the sampler runs */
+static void draw_of_each(struct engine *e, int n)
+{
+    for (int i = 0; i < n; i++)
+        e->draws[i] = (struct draw){.logit = i,
+                                    .n_logprobs = 1,
+                                    .temperature = 1,
+                                    .top_k = 50,
+                                    .top_p = 0.9f,
+                                    .repetition_penalty = 1,
+                                    .counts = -1};
+    model_sample(e->model, e->draws, n);
+}
+
 static bool run_step(struct engine *e, int n_seqs, int n, int n_pages, struct err *err)
 {
+    const struct backend_ops *ops = e->backend->ops;
+    const struct drawn *drawn;
     fill_inputs(e, n_seqs, n, n_pages);
     model_forward(e->model);
-    return e->backend->ops->submit(e->backend, err);
+    if (e->max_draws == 0)
+        return ops->submit(e->backend, err);
+    draw_of_each(e, n_seqs < e->max_logits ? n_seqs : e->max_logits);
+    return ops->start(e->backend, err) && ops->finish(e->backend, &drawn, err);
 }
 
 /* The most tokens that every sequence can have in one step */

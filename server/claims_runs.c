@@ -232,6 +232,8 @@ bool claim_pages(struct claims *c, struct err *e)
 
 /* --- a prompt in common --- */
 
+enum { ANSWER = 64 };
+
 static bool pages_of_crowd(struct claims *c, bool cached, int shared, int *pages, struct err *e)
 {
     enum { REQUESTS = 8 };
@@ -247,7 +249,7 @@ static bool pages_of_crowd(struct claims *c, bool cached, int shared, int *pages
     for (int i = 0; all && i < REQUESTS; i++) {
         ids[i] = all + (size_t)i * (size_t)len;
         lens[i] = len;
-        tokens[i] = 16;
+        tokens[i] = ANSWER;
     }
     ok = ok && run_crowd(&run, ids, lens, tokens, REQUESTS, REQUESTS, &k, e);
     *pages = k.most_pages;
@@ -261,7 +263,7 @@ bool claim_prefix_cache(struct claims *c, struct err *e)
     enum { REQUESTS = 6 };
     double off[REQUESTS], on[REQUESTS];
     int pages_off, pages_on;
-    const int shared = (c->context - 64) / 16 * 16;
+    const int shared = (c->context - 16 - ANSWER) / 16 * 16;
     struct claim_plot *plot = claims_plot(c, "First token, shared system prompt", "request", "ms",
                                           "no prefix cache", "prefix cache");
     if (!first_tokens(c, false, shared, off, REQUESTS, e) ||

@@ -396,6 +396,7 @@ static void a_product_that_fails_fails_the_request(void **state)
     (void)state;
     const struct engine_config c = config_of(false);
     struct rig r;
+    emu_cublas(&(struct emu_cublas_options){0});
     rig_open(&r, "llama3.F16.gguf", &c);
     emu_cublas(&(struct emu_cublas_options){.fail_at = 3});
     struct request *q = scored(11, 40, &r);
