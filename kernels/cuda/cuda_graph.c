@@ -17,7 +17,8 @@
 enum {
     MAX_GRAPHS = 128, /* sizes up to CUDA_MOST_GRAPH_ROWS, with and without partial results */
     MAX_WALKS = 4,
-    LEAST_FREE = 64 << 20, /* bytes of the device that no graph takes */
+    LEAST_FREE = 64 << 20, /* bytes of the device that no graph takes, … */
+    LEAST_SHARE = 16,      /* … or this part of a small one's */
 };
 
 struct walk {
@@ -194,7 +195,8 @@ void cuda_graph_keep(struct cuda_backend *b)
         add_walk(b);
         return;
     }
-    if (cudaMemGetInfo(&before, &total) != cudaSuccess || before < LEAST_FREE) {
+    if (cudaMemGetInfo(&before, &total) != cudaSuccess ||
+        (before < LEAST_FREE && before < total / LEAST_SHARE)) {
         give_up(b, "the GPU's memory is full");
         return;
     }
