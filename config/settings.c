@@ -89,8 +89,7 @@ static const struct setting table[] = {
      "share KV pages between requests that begin alike"},
     {"async-scheduling", SWITCH, AT(async_scheduling), 0, 0, "true", NULL, NULL,
      "on a GPU: start each step before the tokens of the last one are known, so that it never "
-     "idles "
-     "between them; tokens are the same either way"},
+     "idles between them; tokens are the same either way"},
     {"seed", INTEGER, AT(seed), 0, INT64_MAX, NULL, NULL, "N",
      "seed of requests that bring none (default: a new one for each)"},
     {"chat-template", TEXT, AT(chat_template), 0, 0, NULL, NULL, "FILE",

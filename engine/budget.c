@@ -12,7 +12,8 @@ enum {
 /* Bytes of K and V of one token in one head */
 static uint64_t head_bytes(const struct model_spec *s, enum dtype kv)
 {
-    const uint64_t values = kv == DTYPE_INT8  ? (uint64_t)s->head_dim + SCALE_BYTES
+    const uint64_t values = kv == DTYPE_INT8 || kv == DTYPE_F8_E4M3
+                                ? (uint64_t)s->head_dim + SCALE_BYTES
                             : kv == DTYPE_F32 ? 4 * (uint64_t)s->head_dim
                                               : 2 * (uint64_t)s->head_dim;
     return 2 * values;

@@ -17,7 +17,7 @@ struct budget_wish {
     int64_t len;    /* tokens of each */
     int64_t depth;  /* of these in the cache when the decoding is looked at, 0 … len */
     int n_devices;  /* that share the model (tensor parallelism) */
-    enum dtype kv;  /* F32, F16, BF16 or INT8 */
+    enum dtype kv;  /* F32, F16, BF16, INT8 or F8_E4M3 */
     int block_size; /* tokens of a page */
     int max_rows;   /* of a step */
     int max_seqs;

@@ -635,8 +635,14 @@ void scheduler_finish(struct scheduler *s, struct sequence *seq)
 
 void scheduler_forget(struct scheduler *s, struct sequence *seq)
 {
+    prefix_node first = PREFIX_NONE;
     if (seq->n_entered > 0)
-        prefix_cache_forget(s->cache, prefix_cache_node_of(s->cache, seq->pages[0]));
+        first = prefix_cache_node_of(s->cache, seq->pages[0]);
+    else if (s->cfg.prefix_caching && s->cfg.block_size <= sequence_n_known(seq))
+        /* a preempted one has no pages any more, but the cache may have them */
+        first = prefix_cache_find(s->cache, PREFIX_ROOT, seq->key, page_tokens(s, seq, 0));
+    if (first != PREFIX_NONE)
+        prefix_cache_forget(s->cache, first);
 }
 
 /* --- counts --- */

@@ -23,11 +23,15 @@ enum { BACKEND_MODULE_ABI = 2 };
         BACKEND_LAYOUT_STEP(BACKEND_LAYOUT_STEP(BACKEND_LAYOUT_STEP(sum, a), b), c), d)
 static const uint64_t backend_module_layout = BACKEND_LAYOUT_4(
     BACKEND_LAYOUT_4(
-        BACKEND_LAYOUT_4(BACKEND_LAYOUT_4(0, sizeof(struct backend_ops),
-                                          sizeof(struct backend_config), sizeof(struct step_inputs),
-                                          sizeof(struct step_seq)),
-                         sizeof(struct kv_config), sizeof(struct backend), sizeof(struct err),
-                         sizeof(struct backend_memory)),
+        BACKEND_LAYOUT_4(
+            BACKEND_LAYOUT_4(
+                BACKEND_LAYOUT_4(0, sizeof(struct draw), sizeof(struct drawn),
+                                 sizeof(struct sampler_config),
+                                 sizeof(struct top_logprob) * 64 + sizeof(struct logit_bias)),
+                sizeof(struct backend_ops), sizeof(struct backend_config),
+                sizeof(struct step_inputs), sizeof(struct step_seq)),
+            sizeof(struct kv_config), sizeof(struct backend), sizeof(struct err),
+            sizeof(struct backend_memory)),
         sizeof(struct norm), sizeof(struct qk_norm), sizeof(struct rope_config),
         sizeof(struct attention_config)),
     sizeof(struct moe_config), sizeof(struct moe_layer), DTYPE_ALL,

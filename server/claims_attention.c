@@ -1,5 +1,6 @@
-/* The claim about attention's memory: one layer's attention of a whole prompt, by the backend, whose
- * kernels never hold more scores than those of a tile, and with all scores in memory at once. */
+/* The claim about attention's memory: one layer's attention of a whole prompt, by the backend,
+ * whose kernels never hold more scores than those of a tile, and with all scores in memory at once.
+ */
 #include "claims.h"
 
 #include "backend.h"
@@ -84,8 +85,8 @@ static struct weight *random_table(struct backend *b, int rows, int cols, struct
 {
     float *values = malloc((size_t)rows * (size_t)cols * sizeof *values);
     struct weight *w = NULL;
-    for (uint32_t i = 0; values && i < (uint32_t)rows * (uint32_t)cols; i++)
-        values[i] = noise(i);
+    for (size_t i = 0; values && i < (size_t)rows * (size_t)cols; i++)
+        values[i] = noise((uint32_t)i);
     if (values)
         w = b->ops->weight_load(b, DTYPE_F32, rows, cols, values, e);
     else
@@ -112,8 +113,8 @@ static bool run_layer(struct backend *b, const struct shape *s, struct err *e)
 {
     const struct backend_ops *ops = b->ops;
     const int q_width = s->n_heads * s->head_dim, kv_width = s->n_kv_heads * s->head_dim;
-    const struct attention_config config = {s->n_heads, s->n_kv_heads, s->head_dim,
-                                            1 / sqrtf((float)s->head_dim), 0, 0};
+    const struct attention_config config = {
+        s->n_heads, s->n_kv_heads, s->head_dim, 1 / sqrtf((float)s->head_dim), 0, 0};
     struct activation *a[4];
     struct weight *q_table = random_table(b, s->n, q_width, e);
     struct weight *kv_table = q_table ? random_table(b, s->n, kv_width, e) : NULL;

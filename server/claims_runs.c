@@ -39,8 +39,8 @@ bool claim_kv_cache(struct claims *c, struct err *e)
     enum { TOKENS = 16 };
     struct bench_run run = {0};
     const struct engine_config config = config_of(c, 1, false);
-    struct claim_plot *plot = claims_plot(c, "Time of a token", "tokens before it", "ms",
-                                          "recomputed", "KV cache");
+    struct claim_plot *plot =
+        claims_plot(c, "Time of a token", "tokens before it", "ms", "recomputed", "KV cache");
     bool ok = claims_open(c, &run, &config, e);
     double off = 0, on = 0;
     int n = 0;
@@ -86,8 +86,8 @@ static bool first_tokens(struct claims *c, bool cached, int shared, double times
 /* What a run of many requests showed. */
 struct crowd {
     double seconds;
-    double tokens, steps;        /* generated; of the engine */
-    double slots, written;       /* summed over the looks: of the pages in use, and of these */
+    double tokens, steps;  /* generated; of the engine */
+    double slots, written; /* summed over the looks: of the pages in use, and of these */
     int most_running, most_pages;
 };
 
@@ -195,6 +195,12 @@ bool claim_continuous_batching(struct claims *c, struct err *e)
     return true;
 }
 
+/* In percent; 0 where nobody looked while pages were in use */
+static double unwritten(const struct crowd *k)
+{
+    return k->slots > 0 ? 100 * (1 - k->written / k->slots) : 0;
+}
+
 /* A page as large as the context is what reserving the longest answer is. */
 bool claim_pages(struct claims *c, struct err *e)
 {
@@ -218,8 +224,7 @@ bool claim_pages(struct claims *c, struct err *e)
     if (!crowd_of(c, &whole, lens, tokens, REQUESTS, REQUESTS, &off, e) ||
         !crowd_of(c, &pages, lens, tokens, REQUESTS, REQUESTS, &on, e))
         return false;
-    claims_row(c, "pages of 16 tokens", "%", 100 * (1 - off.written / off.slots),
-               100 * (1 - on.written / on.slots), false,
+    claims_row(c, "pages of 16 tokens", "%", unwritten(&off), unwritten(&on), false,
                "memory of the sequences' KV cache that nothing was written to");
     claims_row(c, "pages of 16 tokens", "sequences", off.most_running, on.most_running, true,
                "at once in the memory of %d contexts of %d tokens, reserved or in pages", CONTEXTS,

@@ -19,7 +19,7 @@ static const char help_text[] =
     "pages, a prefix cache, tiled attention, each off and on. Prints a table; takes minutes.\n"
     "\n"
     "  --out DIR         also writes claims.md, claims.json and claims.svg there\n"
-    "  --context TOKENS  longest context that is used (1024, at most the model's)\n"
+    "  --context TOKENS  longest context that is used (1024; at most 4096 and the model's)\n"
     "  --threads N       0: as many as may run at once (0)\n"
     "  --device auto|cuda|cpu   as of serve (auto)\n";
 
@@ -35,7 +35,7 @@ static bool parse_value(struct claims_options *o, const char *name, const char *
     if (!strcmp(name, "--out"))
         o->out = value;
     else if (!strcmp(name, "--context"))
-        return parse_int(value, 128, 1 << 20, &o->context, e);
+        return parse_int(value, 128, 4096, &o->context, e);
     else if (!strcmp(name, "--threads"))
         return parse_int(value, 0, 1024, &o->threads, e);
     else if (!strcmp(name, "--device")) {
@@ -64,7 +64,8 @@ static bool parse_options(struct claims_options *o, int argc, char **argv, struc
         }
         const char *value = argv[i][n] ? argv[i] + n + 1 : i + 1 < argc ? argv[++i] : NULL;
         if (!parse_value(o, name, value ? value : "", e))
-            return e->code == ERR_NOT_FOUND ? false : err_prefix(e, "%s %s", name, value);
+            return e->code == ERR_NOT_FOUND ? false
+                                            : err_prefix(e, "%s %s", name, value ? value : "");
         if (!value)
             return err_set(e, ERR_INVALID, "%s: expected a value after it", name);
     }
@@ -150,7 +151,7 @@ static bool make_dir(const char *dir, struct err *e)
 
 static bool run(const struct claims_options *o, struct err *e)
 {
-    struct claims c = {.base = {.threads = (int)o->threads}};
+    struct claims c = {.base = {.threads = (int)o->threads, .async_scheduling = true}};
     struct buf table = {0};
     if (!make_dir(o->out, e) || !(c.model = model_file_open(o->model, e)))
         return false;

@@ -1,6 +1,7 @@
 /* cmd_plan.c: `tokend plan`: what a model needs of a device's memory, before it is loaded. */
 #include "commands.h"
 
+#include "loaded_model.h"
 #include "log.h"
 #include "machine_memory.h"
 #include "output.h"
@@ -22,15 +23,15 @@ static const char usage_text[] =
     "                       llama-2-7b, llama-2-13b, llama-2-70b\n"
     "  --device NAME        cpu: this machine (cpu), or one of\n"
     "                       %s\n"
-    "  --memory SIZE        of a device, as 80GiB; a bare number is GiB. These three override "
-    "what\n"
-    "  --bandwidth GB/S     the device's data sheet says, or describe one of its own\n"
+    "                       or gpu: another one, described by these three, which override what\n"
+    "                       is known of the others\n"
+    "  --memory SIZE        80GiB; a bare number is GiB\n"
+    "  --bandwidth GB/S\n"
     "  --flops TFLOP/S\n"
     "  --devices N          that share the model by tensor parallelism (1)\n"
     "  --batch N            sequences at once (1)\n"
-    "  --len TOKENS         of each. The decode ceiling is of a cache so full; without --len "
-    "memory\n"
-    "                       is of the model's whole context, and that ceiling of an empty cache\n"
+    "  --len TOKENS         of each. The decode ceiling is of a cache so full; without --len\n"
+    "                       memory is of the model's whole context, and the ceiling of none\n"
     "  --kv-cache-dtype, --quantization, --block-size, --max-num-seqs,\n"
     "  --max-num-batched-tokens, --gpu-memory-utilization   as of serve\n"
     "  --json               one JSON object, in bytes\n"
@@ -174,9 +175,11 @@ static bool read_device(const struct plan_options *o, struct device_facts *d, st
         *d = *known;
     else if (!strcmp(o->device, "cpu"))
         *d = (struct device_facts){.name = "cpu", .memory = memory_of_machine()};
+    else if (!strcmp(o->device, "gpu"))
+        *d = (struct device_facts){.name = "gpu", .is_gpu = true};
     else
         return err_set(e, ERR_INVALID,
-                       "--device %s: expected cpu or one of %s; or describe it by --memory, "
+                       "--device %s: expected cpu or one of %s; or gpu, described by --memory, "
                        "--bandwidth and --flops",
                        o->device, names);
     if (o->memory)
@@ -185,19 +188,15 @@ static bool read_device(const struct plan_options *o, struct device_facts *d, st
         d->bandwidth = o->bandwidth * 1e9;
     if (o->flops > 0)
         d->flops = o->flops * 1e12;
-    return true;
+    return d->memory || err_set(e, ERR_INVALID, "--device gpu: expected --memory, too");
 }
 
 /* --- the plan --- */
 
 static enum dtype kv_type(const struct plan_options *o, const struct plan_model *m)
 {
-    enum dtype t = DTYPE_F16;
-    if (strcmp(o->kv, "auto") != 0)
-        dtype_from_name(o->kv, &t); /* one of the setting's choices */
-    else if (m->plain == DTYPE_F32 && !m->is_quantised)
-        t = DTYPE_F32;
-    return t;
+    const bool f32 = strcmp(o->kv, "auto") == 0 && m->plain == DTYPE_F32 && !m->is_quantised;
+    return f32 ? DTYPE_F32 : kv_cache_type(o->kv);
 }
 
 static bool make_plan(const struct plan_options *o, struct plan_model *m, struct plan *p,

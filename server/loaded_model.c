@@ -129,7 +129,7 @@ static enum dtype type_of(const char *name)
     return t;
 }
 
-static enum dtype kv_type_of(const char *name)
+enum dtype kv_cache_type(const char *name)
 {
     const bool fp8 = strcmp(name, "fp8") == 0 || strcmp(name, "fp8_e4m3") == 0;
     return fp8 ? DTYPE_F8_E4M3 : type_of(name);
@@ -145,7 +145,7 @@ bool engine_config_types(struct engine_config *c, const char *kv_cache_dtype, co
 {
     c->activation_bits = bits_of(activation_bits);
     c->kv_dtype_auto = strcmp(kv_cache_dtype, "auto") == 0;
-    c->kv_dtype = kv_type_of(kv_cache_dtype);
+    c->kv_dtype = kv_cache_type(kv_cache_dtype);
     c->widen = strcmp(dtype, "float32") == 0;
     c->quantise = strcmp(quantization, "none") != 0;
     c->quantise_to = type_of(quantization);

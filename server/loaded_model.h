@@ -29,6 +29,9 @@ void loaded_model_free(struct loaded_model *);
 bool engine_config_types(struct engine_config *c, const char *kv_cache_dtype, const char *dtype,
                          const char *quantization, const char *activation_bits, struct err *e);
 
+/* The type that a choice of --kv-cache-dtype means; F16 of "auto". */
+enum dtype kv_cache_type(const char *);
+
 /* Sets what opens the device, by the setting of this name; auto is the CPU, and a log line, if `tell`,
  * says whether there is a GPU. False and *e: --device cuda, and no GPU can be used. */
 bool engine_config_device(struct engine_config *c, const char *device, bool tell, struct err *e);

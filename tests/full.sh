@@ -57,7 +57,7 @@ export TOKEND_SANITIZED=1 # tests that measure memory do not apply; nor do those
 suite "address and undefined behaviour sanitizers: end to end" end_to_end build-asan \
     --ignore=tests/e2e/test_bench_peers.py --ignore=tests/e2e/test_storms.py
 # What has threads; numbers are compared in the other builds.
-threaded="team packing engine engine_ends scheduler scheduler_history stream generation http api serve"
+threaded="team packing engine engine_ahead engine_ends scheduler scheduler_history stream generation http api serve"
 suite "thread sanitizer: build" env TARGETS="$(printf 'tests/test_%s ' $threaded)" bash -c \
     ". config/packages.sh; build_tokend build-tsan -Db_sanitize=thread -Dbuildtype=debugoptimized"
 suite "thread sanitizer" meson test -C build-tsan --print-errorlogs -t 10 $threaded

@@ -408,6 +408,23 @@ static void a_preempted_sequence_finds_its_own_pages_again(void **state)
     end_all(m, seqs, 2);
 }
 
+/* Its numbers were bad, which showed after it had lost its pages. */
+static void pages_of_a_preempted_sequence_are_forgotten_too(void **state)
+{
+    struct sim_config cfg = {.n_pages = 10, .block_size = 4, .max_seqs = 2, .max_step_tokens = 64};
+    struct sim *m = sim_open(cfg);
+    struct sequence *seqs[] = {sim_arrive(m, 0, 4, 20), sim_arrive(m, 0, 12, 24)};
+    while (seqs[1]->n_preemptions == 0)
+        sim_step(m);
+    scheduler_forget(m->sched, seqs[1]);
+    scheduler_finish(m->sched, seqs[0]);
+    const struct step_plan *plan = sim_run(m);
+    assert_ptr_equal(plan->rows[0].seq, seqs[1]);
+    assert_int_equal(plan->rows[0].start, 0);
+    scheduler_commit(m->sched);
+    end_all(m, seqs, 2);
+}
+
 static void a_preempted_sequence_comes_back_only_when_all_of_it_fits(void **state)
 {
     struct sim_config cfg = {.n_pages = 10,
@@ -711,6 +728,7 @@ int main(void)
         cmocka_unit_test(on_a_tiny_pool_the_oldest_always_progresses_and_all_finish),
         cmocka_unit_test(the_youngest_of_the_lowest_priority_is_preempted),
         cmocka_unit_test(a_preempted_sequence_finds_its_own_pages_again),
+        cmocka_unit_test(pages_of_a_preempted_sequence_are_forgotten_too),
         cmocka_unit_test(a_preempted_sequence_comes_back_only_when_all_of_it_fits),
         cmocka_unit_test(a_preempted_row_leaves_the_plan_with_its_page_copy),
         cmocka_unit_test(a_newcomer_is_admitted_only_where_the_others_can_still_grow),

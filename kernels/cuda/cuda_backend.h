@@ -3,7 +3,8 @@
  * cuda_backend.c has the table, opening and the KV pool; cuda_memory.c memory of the device and
  * copies to it; cuda_weights.c and cuda_rows.c what the model loads; cuda_record.c records a step,
  * cuda_inputs.c uploads what it reads, cuda_step.c and cuda_linears.c run it, or cuda_graph.c does
- * by a graph; cuda_sampler.c draws from its logits. All of it runs on one stream. */
+ * by a graph; cuda_sampler.c draws from its logits. All of it runs on one stream, but for
+ * cuda_swap.c's copies of pages. */
 #ifndef TOKEND_CUDA_BACKEND_H
 #define TOKEND_CUDA_BACKEND_H
 
@@ -256,9 +257,6 @@ void cuda_pinned_free(struct cuda_backend *);
 bool cuda_put(void *to, const void *from, size_t bytes, const char *what, struct err *e);
 /* False and *e, which says what was done, unless it succeeded */
 bool cuda_check(cudaError_t, const char *what, struct err *e);
-
-/* False unless it succeeded; then the next submit tells of it, and nothing runs any more. */
-bool cuda_note(struct cuda_backend *, cudaError_t, const char *what);
 
 /* --- cuda_swap.c: the table's functions --- */
 

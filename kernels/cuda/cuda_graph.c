@@ -15,7 +15,7 @@
 #include <string.h>
 
 enum {
-    MAX_GRAPHS = 128, /* sizes up to CUDA_MOST_GRAPH_ROWS, with and without partial results */
+    MAX_GRAPHS = 256, /* sizes up to CUDA_MOST_GRAPH_ROWS, each in up to three kinds a window */
     MAX_WALKS = 4,
     LEAST_FREE = 64 << 20, /* bytes of the device that no graph takes, … */
     LEAST_SHARE = 16,      /* … or this part of a small one's */

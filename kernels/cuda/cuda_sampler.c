@@ -142,6 +142,10 @@ static void put_draw(struct cuda_backend *b, struct half *h, int k, const struct
     assert(d->logit >= 0 && d->logit < b->inputs.n_logits);
     assert(d->n_bias <= DRAW_MAX_BIAS && d->banned[0].n + d->banned[1].n <= DRAW_MAX_BANNED);
     uint16_t *counts = counts_of(b, d);
+    const void *bias = put(s, h, d->bias, (size_t)d->n_bias * sizeof *d->bias);
+    const void *banned =
+        put(s, h, d->banned[0].ids, (size_t)d->banned[0].n * sizeof *d->banned[0].ids);
+    put(s, h, d->banned[1].ids, (size_t)d->banned[1].n * sizeof *d->banned[1].ids); /* behind */
     ((struct cuda_draw *)h->input)[k] = (struct cuda_draw){
         .row = d->logit,
         .given = -1,
@@ -159,12 +163,11 @@ static void put_draw(struct cuda_backend *b, struct half *h, int k, const struct
         .n_bias = d->n_bias,
         .n_banned = d->banned[0].n + d->banned[1].n,
         .seed = d->seed,
-        .bias = put(s, h, d->bias, (size_t)d->n_bias * sizeof *d->bias),
-        .banned = put(s, h, d->banned[0].ids, (size_t)d->banned[0].n * sizeof(int32_t)),
+        .bias = bias,
+        .banned = banned,
         .counts = counts,
         .counted = counts,
     };
-    put(s, h, d->banned[1].ids, (size_t)d->banned[1].n * sizeof(int32_t)); /* behind the first */
 }
 
 void cuda_record_sample(struct backend *base, const struct activation *logits,

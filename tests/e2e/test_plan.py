@@ -65,6 +65,12 @@ def test_devices_share_weights_and_heads():
     assert bad.returncode == 1 and "3 devices cannot share 64 heads over 8 KV heads" in bad.stderr
 
 
+def test_a_gpu_may_be_described():
+    got = planned("llama-2-7b", "--device", "gpu", "--memory", "24GiB", "--gpu-memory-utilization", "0.5")
+    assert got["memory_of_each_device"]["kept_free"] == 12 << 30 and not got["fits"]
+    assert "--device gpu: expected --memory" in plan("llama-2-7b", "--device", "gpu").stderr
+
+
 def test_parts_are_the_whole_memory():
     got = planned("llama-2-7b", "--device", "rtx-4090", "--batch", 4, "--len", 1000)
     parts = got["memory_of_each_device"]
@@ -79,6 +85,8 @@ def test_types_change_bytes():
     f16 = planned("llama-2-7b", "--len", 2048)
     int8 = planned("llama-2-7b", "--len", 2048, "--kv-cache-dtype", "int8")
     assert int8["kv_bytes_per_token"] == f16["kv_bytes_per_token"] * (128 + 2) // 256
+    fp8 = planned("llama-2-7b", "--len", 2048, "--kv-cache-dtype", "fp8")
+    assert fp8["kv_bytes_per_token"] == int8["kv_bytes_per_token"] and fp8["kv_cache_dtype"] == "F8_E4M3"
     q4 = planned("llama-2-7b", "--quantization", "q4_0")
     assert 4.4 < 8 * q4["weight_bytes"] / q4["parameters"] < 4.7
 
