@@ -150,8 +150,8 @@ static void a_device_that_fails_with_steps_under_way_fails_what_runs(void **stat
     struct sampling_params p = rig_plain;
     struct rig r;
     (void)state;
-    counted.fail_at = 3;
     rig_open(&r, file, &c);
+    counted.fail_at = counted.n_starts + 3; /* those of the first steps have passed */
     p.max_tokens = 30;
     struct request *q = rig_request(1, 5, 100, &p);
     rig_submit(&r, q);
