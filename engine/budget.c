@@ -53,13 +53,13 @@ static double experts_read(const struct model_spec *s, double tokens)
     return 1 - pow(1 - (double)s->n_experts_used / (double)s->n_experts, tokens);
 }
 
-static double step_bytes(const struct plan_model *m, const struct budget_wish *w, double *weights)
+/* Of weights, by each device in a step */
+static double weights_read(const struct plan_model *m, const struct budget_wish *w)
 {
-    *weights = (double)(m->weight_bytes - m->expert_bytes);
+    double bytes = (double)(m->weight_bytes - m->expert_bytes);
     if (m->expert_bytes)
-        *weights += (double)m->expert_bytes * experts_read(&m->spec, w->batch);
-    *weights /= w->n_devices;
-    return *weights;
+        bytes += (double)m->expert_bytes * experts_read(&m->spec, w->batch);
+    return bytes / w->n_devices;
 }
 
 static int kv_heads_of(const struct model_spec *s, int devices)
@@ -71,11 +71,8 @@ static void set_speeds(const struct plan_model *m, const struct device_facts *d,
                        const struct budget_wish *w, uint64_t token_bytes, struct budget *b)
 {
     const struct model_spec *s = &m->spec;
-    double weights;
-    const double bytes =
-        step_bytes(m, w, &weights) + (double)token_bytes * (double)w->depth * w->batch;
+    const double bytes = weights_read(m, w) + (double)token_bytes * (double)w->depth * w->batch;
     if (d->bandwidth > 0) {
-        b->weights_seconds = weights / d->bandwidth;
         b->step_seconds = bytes / d->bandwidth;
         b->decode_per_second = w->batch / b->step_seconds;
     }
@@ -93,18 +90,15 @@ bool budget_make(const struct plan_model *m, const struct device_facts *d,
     const uint64_t token = head * (uint64_t)kv_heads_of(s, w->n_devices); /* of one device */
     const uint64_t block = (uint64_t)w->block_size;
     const uint64_t slots = ((uint64_t)w->len + block - 1) / block * block;
-    uint64_t all, in_pages;
+    uint64_t in_pages;
     if (!can_share(s, w->n_devices, e))
         return false;
     *out = (struct budget){.kv_bytes_per_token = head * (uint64_t)s->n_kv_heads};
-    if (__builtin_mul_overflow(out->kv_bytes_per_token, (uint64_t)w->batch * (uint64_t)w->len,
-                               &all) ||
-        __builtin_mul_overflow(out->kv_bytes_per_token, (uint64_t)w->batch * slots, &in_pages) ||
-        in_pages > INT64_MAX / 4)
+    if (__builtin_mul_overflow(out->kv_bytes_per_token, (uint64_t)w->batch * slots, &in_pages) ||
+        in_pages > INT64_MAX / 4) /* so the bytes of len tokens, not more than slots, fit, too */
         return err_set(e, ERR_LIMIT, "a KV cache of %d x %lld tokens is out of all range", w->batch,
                        (long long)w->len);
-    out->kv_bytes = all;
-    out->kv_bytes_in_pages = in_pages;
+    out->kv_bytes = out->kv_bytes_per_token * (uint64_t)w->batch * (uint64_t)w->len;
     out->weights = share_of(m->weight_bytes, w->n_devices);
     out->kv = token * (uint64_t)w->batch * slots;
     out->activations = activation_bytes(s, w) + (d->is_gpu ? GPU_PARTIALS : 0);

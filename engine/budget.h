@@ -27,7 +27,6 @@ struct budget_wish {
 struct budget {
     uint64_t kv_bytes_per_token; /* all layers, all devices' heads once */
     uint64_t kv_bytes;           /* batch * len of them */
-    uint64_t kv_bytes_in_pages;  /* the same in whole pages */
 
     /* Bytes on each device, its memory being their sum where it fits */
     uint64_t weights, kv, activations, runtime, reserved;
@@ -35,7 +34,6 @@ struct budget {
     int64_t max_sequences; /* of len tokens that fit; -1: not known */
 
     double step_seconds;       /* of decoding, at least; 0: not known */
-    double weights_seconds;    /* of which reading weights */
     double decode_per_second;  /* tokens of all sequences, at most */
     double prefill_per_second; /* tokens of prompts of len, at most; 0: not known */
 };

@@ -156,7 +156,6 @@ static bool read_config(const json_t *json, const char *path, enum dtype quantis
         !hf_text(&c, c.top, "torch_dtype", "float16", &type) ||
         !hf_text(&c, c.top, "dtype", type, &newer))
         return false;
-    m->is_configuration = true;
     m->plain = plain_type(newer);
     m->is_quantised = quant.kind == HF_QUANT_MXFP4 || quant.kind == HF_QUANT_INT4;
     const struct imagined_types types = types_of(&quant, m->plain);

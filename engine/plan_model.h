@@ -12,7 +12,6 @@ struct plan_model {
      * table of embeddings, unless that is the output head, too. */
     uint64_t active_params;
     uint64_t expert_bytes; /* of weight_bytes, those of experts */
-    bool is_configuration; /* there was no more than that */
     bool is_quantised;     /* some matrices are */
     enum dtype plain;      /* type of those that are not */
 };

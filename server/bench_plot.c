@@ -1,5 +1,6 @@
 #include "bench_plot.h"
 
+#include "output.h"
 #include "svg_plot.h"
 
 #include <stdio.h>
@@ -135,16 +136,6 @@ static void write_name(const char *model, char *out, size_t cap)
     snprintf(out, cap, "tokend bench: %.*s", (int)(end - start), model + start);
 }
 
-static bool write_file(const char *path, const struct buf *text, struct err *e)
-{
-    if (text->failed)
-        return err_set(e, ERR_MEMORY, "no memory for the picture");
-    FILE *f = fopen(path, "wb");
-    bool ok = f && fwrite(text->data, 1, text->len, f) == text->len;
-    ok = f && fclose(f) == 0 && ok;
-    return ok || err_errno(e, "--svg %s", path);
-}
-
 bool bench_plot_write(const struct bench_results *r, const char *model, const char *path,
                       struct err *e)
 {
@@ -170,7 +161,7 @@ bool bench_plot_write(const struct bench_results *r, const char *model, const ch
     snprintf(note, sizeof note, "%s%s; mean of %d", machine, r->backend, r->repeat);
     if (ok) {
         svg_plot_write(&(struct plot_figure){title, note, panels, n}, &text);
-        ok = write_file(path, &text, e);
+        ok = output_file("--svg", path, &text, e);
     }
     buf_free(&text);
     for (int i = 0; i < N_PANELS; i++)

@@ -87,34 +87,32 @@ static json_t *claims_json(const struct claims *c, const char *model)
                      c->context, "claims", rows);
 }
 
-static bool write_file(const char *dir, const char *name, const char *data, size_t n, struct err *e)
+static bool write_file(const char *dir, const char *name, const struct buf *text, struct err *e)
 {
     char path[4096];
     if (snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path)
         return err_set(e, ERR_LIMIT, "--out: the path is too long");
-    FILE *f = fopen(path, "we");
-    if (!f)
-        return err_errno(e, "--out: cannot write %s", path);
-    const bool written = fwrite(data, 1, n, f) == n;
-    return (fclose(f) == 0 && written) || err_errno(e, "--out: cannot write %s", path);
+    return output_file("--out: cannot write", path, text, e);
 }
 
 static bool write_all(const struct claims *c, const char *model, const char *dir, struct err *e)
 {
-    struct buf table = {0}, svg = {0};
-    json_t *json = claims_json(c, model);
-    char *text = json ? json_dumps(json, JSON_INDENT(2)) : NULL;
+    struct buf table = {0}, svg = {0}, text = {0};
     claims_table(c, &table);
     claims_svg(c, model, &svg);
-    const bool ok = text && !table.failed && !svg.failed
-                        ? write_file(dir, "claims.md", table.data, table.len, e) &&
-                              write_file(dir, "claims.svg", svg.data, svg.len, e) &&
-                              write_file(dir, "claims.json", text, strlen(text), e)
-                        : err_set(e, ERR_MEMORY, "no memory for the results");
-    free(text);
+    json_t *json = claims_json(c, model);
+    char *dumped = json ? json_dumps(json, JSON_INDENT(2)) : NULL;
+    if (dumped)
+        buf_add_str(&text, dumped);
+    text.failed |= !dumped;
+    free(dumped);
     json_decref(json);
+    const bool ok = write_file(dir, "claims.md", &table, e) &&
+                    write_file(dir, "claims.svg", &svg, e) &&
+                    write_file(dir, "claims.json", &text, e);
     buf_free(&table);
     buf_free(&svg);
+    buf_free(&text);
     return ok;
 }
 

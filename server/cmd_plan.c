@@ -54,75 +54,57 @@ static bool parse_positive(const char *text, double *out, struct err *e)
            err_set(e, ERR_INVALID, "expected a number above 0");
 }
 
-static bool parse_value(struct plan_options *o, const char *name, const char *value, struct err *e)
-{
-    const struct {
-        const char *name;
-        int64_t min, max, *out;
-    } numbers[] = {
-        {"--devices", 1, 1024, &o->devices},
-        {"--batch", 1, 1 << 20, &o->batch},
-        {"--len", 1, 1 << 30, &o->len},
-        {"--block-size", 16, 1024, &o->block_size},
-        {"--max-num-seqs", 1, 4096, &o->max_seqs},
-        {"--max-num-batched-tokens", 1, 1 << 16, &o->max_rows},
-    };
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (!strcmp(name, numbers[i].name))
-            return parse_int(value, numbers[i].min, numbers[i].max, numbers[i].out, e);
-    if (!strcmp(name, "--memory"))
-        return parse_size(value, &o->memory, e);
-    if (!strcmp(name, "--bandwidth"))
-        return parse_positive(value, &o->bandwidth, e);
-    if (!strcmp(name, "--flops"))
-        return parse_positive(value, &o->flops, e);
-    if (!strcmp(name, "--gpu-memory-utilization"))
-        return parse_fraction(value, &o->share, e);
-    if (!strcmp(name, "--kv-cache-dtype") || !strcmp(name, "--quantization")) {
-        *(name[2] == 'k' ? &o->kv : &o->quantization) = value;
-        return parse_choice(name + 2, value, e);
-    }
-    *(name[2] == 'd' ? &o->device : &o->svg) = value;
-    return true;
-}
-
-static bool is_flag(const char *name)
-{
-    static const char *const flags[] = {
-        "--devices",
-        "--batch",
-        "--len",
-        "--block-size",
-        "--max-num-seqs",
-        "--memory",
-        "--bandwidth",
-        "--flops",
-        "--device",
-        "--svg",
-        "--kv-cache-dtype",
-        "--quantization",
-        "--max-num-batched-tokens",
-        "--gpu-memory-utilization",
-    };
-    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
-        if (!strcmp(name, flags[i]))
-            return true;
-    return false;
-}
-
 /* The value may follow after '=' or as the next argument. */
 static bool parse_flag(struct plan_options *o, int argc, char **argv, int *i, struct err *e)
 {
-    char name[32];
+    const struct {
+        const char *name;
+        int64_t *whole;      /* or … */
+        double *number;      /* … or … */
+        const char **choice; /* … of a setting, or … */
+        const char **text;
+        int64_t min, max;
+    } flags[] = {
+        {"--devices", .whole = &o->devices, .min = 1, .max = 1024},
+        {"--batch", .whole = &o->batch, .min = 1, .max = 1 << 20},
+        {"--len", .whole = &o->len, .min = 1, .max = 1 << 30},
+        {"--block-size", .whole = &o->block_size, .min = 16, .max = 1024},
+        {"--max-num-seqs", .whole = &o->max_seqs, .min = 1, .max = 4096},
+        {"--max-num-batched-tokens", .whole = &o->max_rows, .min = 1, .max = 1 << 16},
+        {"--bandwidth", .number = &o->bandwidth},
+        {"--flops", .number = &o->flops},
+        {"--kv-cache-dtype", .choice = &o->kv},
+        {"--quantization", .choice = &o->quantization},
+        {"--device", .text = &o->device},
+        {"--svg", .text = &o->svg},
+        {"--memory"},
+        {"--gpu-memory-utilization"},
+    };
+    enum { N_FLAGS = sizeof flags / sizeof *flags };
     const char *arg = argv[*i];
-    const size_t n = strcspn(arg, "=");
-    snprintf(name, sizeof name, "%.*s", n < sizeof name ? (int)n : 0, arg);
-    if (!is_flag(name))
+    const size_t len = strcspn(arg, "=");
+    size_t k = 0;
+    while (k < N_FLAGS && (strlen(flags[k].name) != len || strncmp(arg, flags[k].name, len) != 0))
+        k++;
+    if (k == N_FLAGS)
         return err_set(e, ERR_INVALID, "unknown flag %s", arg);
-    if (arg[n] == '\0' && *i + 1 >= argc)
+    if (arg[len] == '\0' && *i + 1 >= argc)
         return err_set(e, ERR_INVALID, "%s: expected a value after it", arg);
-    const char *value = arg[n] ? arg + n + 1 : argv[++*i];
-    return parse_value(o, name, value, e) || err_prefix(e, "%s %s", name, value);
+    const char *value = arg[len] ? arg + len + 1 : argv[++*i];
+    bool ok = true;
+    if (flags[k].whole)
+        ok = parse_int(value, flags[k].min, flags[k].max, flags[k].whole, e);
+    else if (flags[k].number)
+        ok = parse_positive(value, flags[k].number, e);
+    else if (flags[k].text)
+        *flags[k].text = value;
+    else if (flags[k].choice)
+        ok = parse_choice(flags[k].name + 2, *flags[k].choice = value, e);
+    else if (strcmp(flags[k].name, "--memory") == 0)
+        ok = parse_size(value, &o->memory, e);
+    else
+        ok = parse_fraction(value, &o->share, e);
+    return ok || err_prefix(e, "%s %s", flags[k].name, value);
 }
 
 static bool parse_options(struct plan_options *o, int argc, char **argv, struct err *e)
@@ -226,14 +208,7 @@ static bool write_svg(const struct plan *p, const char *path, struct err *e)
 {
     struct buf out = {0};
     plan_svg(p, &out);
-    FILE *f = out.failed ? NULL : fopen(path, "we");
-    bool ok = !out.failed || err_set(e, ERR_MEMORY, "no memory for the picture");
-    if (ok && !f)
-        ok = err_errno(e, "--svg %s", path);
-    if (ok && fwrite(out.data, 1, out.len, f) != out.len)
-        ok = err_errno(e, "--svg %s", path);
-    if (f && fclose(f) != 0 && ok)
-        ok = err_errno(e, "--svg %s", path);
+    const bool ok = output_file("--svg", path, &out, e);
     buf_free(&out);
     return ok;
 }

@@ -3,6 +3,7 @@
 #include "utf8.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -14,6 +15,16 @@ bool output_flush(struct err *e)
     if (errno == 0)
         errno = EIO;
     return err_errno(e, "standard output");
+}
+
+bool output_file(const char *what, const char *path, const struct buf *text, struct err *e)
+{
+    if (text->failed)
+        return err_set(e, ERR_MEMORY, "%s %s: no memory for it", what, path);
+    FILE *f = fopen(path, "wbe");
+    bool ok = f && fwrite(text->data, 1, text->len, f) == text->len;
+    ok = f && fclose(f) == 0 && ok;
+    return ok || err_errno(e, "%s %s", what, path);
 }
 
 void output_text(FILE *f, const char *text)
@@ -28,6 +39,21 @@ void output_text(FILE *f, const char *text)
             fwrite(s, 1, (size_t)n, f);
         s += n ? n : 1;
     }
+}
+
+void output_number(double v, char *out, size_t cap)
+{
+    char digits[32];
+    const int n = snprintf(digits, sizeof digits, "%.0f", fabs(v));
+    size_t at = 0;
+    if (v < 0 && strcmp(digits, "0") != 0)
+        out[at++] = '-';
+    for (int i = 0; i < n && at + 2 < cap; i++) {
+        out[at++] = digits[i];
+        if ((n - i) % 3 == 1 && i + 1 < n)
+            out[at++] = ',';
+    }
+    out[at] = '\0';
 }
 
 void output_error(const char *command, const char *fmt, ...)

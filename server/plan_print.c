@@ -72,15 +72,7 @@ json_t *plan_json(const struct plan *p)
 
 static const char *commas(double v, char out[NUMBER])
 {
-    char digits[NUMBER];
-    const int n = snprintf(digits, sizeof digits, "%.0f", v);
-    int at = 0;
-    for (int i = 0; i < n && at + 2 < NUMBER; i++) {
-        out[at++] = digits[i];
-        if ((n - i) % 3 == 1 && i + 1 < n)
-            out[at++] = ',';
-    }
-    out[at] = '\0';
+    output_number(v, out, NUMBER);
     return out;
 }
 

@@ -1,5 +1,6 @@
 #include "svg_plot.h"
 
+#include "output.h"
 #include "utf8.h"
 
 #include <math.h>
@@ -95,22 +96,6 @@ static void put_label(struct buf *out, double x, double y, const char *class, co
     buf_add_str(out, "</text>\n");
 }
 
-/* 1234567 as "1,234,567". */
-static void with_commas(double v, char *out, size_t cap)
-{
-    char digits[32];
-    const int n = snprintf(digits, sizeof digits, "%.0f", fabs(v));
-    size_t at = 0;
-    if (v < 0 && strcmp(digits, "0") != 0)
-        out[at++] = '-';
-    for (int i = 0; i < n && at + 2 < cap; i++) {
-        out[at++] = digits[i];
-        if ((n - i) % 3 == 1 && i + 1 < n)
-            out[at++] = ',';
-    }
-    out[at] = '\0';
-}
-
 /* A value so that `unit`, a difference that matters, can be seen. */
 static void number_text(double v, double unit, char *out, size_t cap)
 {
@@ -119,7 +104,7 @@ static void number_text(double v, double unit, char *out, size_t cap)
     else if (unit < 1)
         snprintf(out, cap, "%.*f", (int)ceil(-log10(unit) - 1e-9), v);
     else
-        with_commas(v, out, cap);
+        output_number(v, out, cap);
 }
 
 /* --- axes --- */
