@@ -9,12 +9,6 @@
 
 #include "attention.cuh"
 
-INLINE float clamped(float x, float most)
-{
-    x = x < -most ? -most : x;
-    return x > most ? most : x;
-}
-
 INLINE uint32_t pack(__half, float x, float y)
 {
     __half2 both = __floats2half2_rn(x, y);
@@ -73,6 +67,15 @@ template <class T, int D> INLINE void segment_begin(struct mma_state<T, D> *s)
     s->sum[0] = s->sum[1] = 0;
 }
 
+/* Two dims of a query, rounded; NULL: zeros */
+template <class T> INLINE uint32_t query_pair(T, const float *at)
+{
+    float2 pair = make_float2(0, 0);
+    if (at)
+        pair = *(const float2 *)at;
+    return pack(T(), within(pair.x, largest(T())), within(pair.y, largest(T())));
+}
+
 /* The queries of the warp's rows, rounded; zeros after the last row and dim */
 template <class T, int D>
 INLINE void read_queries(const struct mma_state<T, D> *s, const struct attention_args &a,
@@ -86,11 +89,8 @@ INLINE void read_queries(const struct mma_state<T, D> *s, const struct attention
         if (there)
             q += out_at(a, tile_row(a, run.tile, first + r), tile_head(a, run, first + r));
         for (int d = (int)threadIdx.x % 32 * 2; d < D; d += 64) {
-            float2 pair = make_float2(0, 0);
-            if (there && d < a.kv.head_dim)
-                pair = *(const float2 *)(q + d);
             *(uint32_t *)(s->q + r * (D + Q_PAD) + d) =
-                pack(T(), clamped(pair.x, largest(T())), clamped(pair.y, largest(T())));
+                query_pair(T(), there && d < a.kv.head_dim ? q + d : NULL);
         }
     }
     __syncwarp();
@@ -158,11 +158,12 @@ INLINE void mask_scores(float scores[KEYS / 8][4], const int position[2], int wi
 
 /* Turns the scores of row half `half` to weights relative to the greatest so far; what the sums so
  * far are to be multiplied with. */
-INLINE float weigh(float scores[KEYS / 8][4], int half, float to_log2, float *most, float *sum)
+template <int N>
+INLINE float weigh(float (&scores)[N][4], int half, float to_log2, float *most, float *sum)
 {
     float now = *most;
 #pragma unroll
-    for (int n = 0; n < KEYS / 8; n++)
+    for (int n = 0; n < N; n++)
         now = fmaxf(now, fmaxf(scores[n][2 * half], scores[n][2 * half + 1]));
     now = fmaxf(now, __shfl_xor_sync((unsigned)ALL_LANES, now, 1));
     now = fmaxf(now, __shfl_xor_sync((unsigned)ALL_LANES, now, 2));
@@ -170,7 +171,7 @@ INLINE float weigh(float scores[KEYS / 8][4], int half, float to_log2, float *mo
     float base = none ? 0 : now * to_log2;
     float scale = none ? 1 : exp2_approx((*most - now) * to_log2), total = *sum * scale;
 #pragma unroll
-    for (int n = 0; n < KEYS / 8; n++)
+    for (int n = 0; n < N; n++)
 #pragma unroll
         for (int e = 2 * half; e < 2 * half + 2; e++) {
             scores[n][e] = exp2_approx(fmaf(scores[n][e], to_log2, -base));

@@ -105,39 +105,11 @@ INLINE void store_queries(T *q, const struct attention_args &a, const struct att
         if (there)
             from += out_at(a, tile_row(a, run.tile, first + r), tile_head(a, run, first + r));
         for (int d = (int)threadIdx.x % 32 * 2; d < D; d += 64) {
-            float2 pair = make_float2(0, 0);
-            if (there && d < a.kv.head_dim)
-                pair = *(const float2 *)(from + d);
             *(uint32_t *)tile_at(q, GROUP_ROWS, warp % 4 * WARP_ROWS + r, d) =
-                pack(T(), clamped(pair.x, largest(T())), clamped(pair.y, largest(T())));
+                query_pair(T(), there && d < a.kv.head_dim ? from + d : NULL);
         }
     }
     tile_written();
-}
-
-/* As weigh, of a whole tile */
-INLINE float weigh_tile(float scores[TILE_KEYS / 8][4], int half, float to_log2, float *most,
-                        float *sum)
-{
-    float now = *most;
-#pragma unroll
-    for (int n = 0; n < TILE_KEYS / 8; n++)
-        now = fmaxf(now, fmaxf(scores[n][2 * half], scores[n][2 * half + 1]));
-    now = fmaxf(now, __shfl_xor_sync((unsigned)ALL_LANES, now, 1));
-    now = fmaxf(now, __shfl_xor_sync((unsigned)ALL_LANES, now, 2));
-    bool none = now == -INFINITY;
-    float base = none ? 0 : now * to_log2;
-    float scale = none ? 1 : exp2_approx((*most - now) * to_log2), total = *sum * scale;
-#pragma unroll
-    for (int n = 0; n < TILE_KEYS / 8; n++)
-#pragma unroll
-        for (int e = 2 * half; e < 2 * half + 2; e++) {
-            scores[n][e] = exp2_approx(fmaf(scores[n][e], to_log2, -base));
-            total += scores[n][e];
-        }
-    *most = now;
-    *sum = total;
-    return scale;
 }
 
 /* acc += p · V of a tile that all rows see */
@@ -297,7 +269,7 @@ INLINE void consume_tile(struct mma_state<T, D> *s, const struct attention_args 
         }
 #pragma unroll
         for (int half = 0; half < 2; half++)
-            scale[half] = weigh_tile(scores, half, a.to_log2, &s->most[half], &s->sum[half]);
+            scale[half] = weigh(scores, half, a.to_log2, &s->most[half], &s->sum[half]);
         scale_sums<D>(s->acc, scale);
 #pragma unroll
         for (int n = 0; n < TILE_KEYS / 16; n++)
